@@ -1,0 +1,1 @@
+"""A durable job queue for Trio, whose only server is PostgreSQL."""

@@ -1,0 +1,217 @@
+"""Every exception awa_trio raises on purpose: the class says what to do, the attributes say why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AwaError(Exception):
+    """Base of every exception awa_trio raises on purpose."""
+
+
+# ---- What a producer meets -------------------------------------------------
+
+
+class InvalidRequest(AwaError, ValueError):
+    """A job cannot be enqueued as asked; nothing was sent to the database.
+
+    Mend the request: the message names the option, or the path to the value
+    inside the arguments.
+    """
+
+    problem: str
+    """What is wrong and where, as in ``args.items[3].price: NaN is not JSON``."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class UnknownKind(AwaError, LookupError):
+    """No task of this app handles the kind, so enqueueing it is probably a slip of the pen."""
+
+    kind: str
+    """The kind that was asked for."""
+    nearest: Sequence[str]
+    """The app's kinds that look most alike, best first."""
+
+    def __init__(self, kind: str, nearest: Sequence[str] = ()) -> None:
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        super().__init__(f"this app has no task of kind {kind!r}{hint}")
+        self.kind = kind
+        self.nearest = nearest
+
+
+class UniqueConflict(AwaError):
+    """Another job holds the unique key that this one needs back."""
+
+    job_id: int
+    """The job that was to move."""
+    holder_id: int | None
+    """The job that holds the key; None if it let go of it a moment later."""
+
+    def __init__(self, job_id: int, holder_id: int | None) -> None:
+        holder = "another job" if holder_id is None else f"job {holder_id}"
+        super().__init__(
+            f"job {job_id} cannot be retried: {holder} holds its unique key;"
+            " cancel that one first, or let it do the work"
+        )
+        self.job_id = job_id
+        self.holder_id = holder_id
+
+
+class JobNotFound(AwaError, LookupError):
+    """No job has this ID: it never had one, or retention has removed it."""
+
+    job_id: int
+    """The ID that was asked for."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"there is no job {job_id}; retention may have removed it")
+        self.job_id = job_id
+
+
+class InvalidTransition(AwaError):
+    """A job is not in a state from which it can do what was asked."""
+
+
+# ---- What a handler raises, or meets ----------------------------------------
+
+
+class TerminalError(AwaError):
+    """Raise this in a handler to fail the job now, whatever attempts remain."""
+
+
+class UndecodableArgs(TerminalError):
+    """A job's stored arguments do not fit the type its task asks for.
+
+    The job fails at once: the same bytes would not fit at the next attempt
+    either. Deploy a task that accepts them, then retry the job.
+    """
+
+
+class StagingError(TerminalError):
+    """A follow-up could not be staged, so this attempt must not complete.
+
+    Raised by `Job.enqueue_on_completion`, always as one of its subclasses.
+    Swallowing it changes nothing: a handler that then returns `Completed`
+    still fails, with this error as the recorded cause. A handler may turn it
+    into another ending, such as `RetryAfter`: only a completion is forbidden.
+
+    Source: ADR-046, "Decision".
+    """
+
+
+class StagingInvalid(StagingError):
+    """The follow-up breaks a rule that its insert would have enforced.
+
+    Chained from the original error. The same request would fail at every
+    attempt, so the job is not retried.
+    """
+
+    problem: str
+    """What is wrong and where."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"this follow-up cannot be staged: {problem}")
+        self.problem = problem
+
+
+class StagingTooMany(StagingError):
+    """This attempt has already staged as many follow-ups as it may.
+
+    A handler whose fan-out varies from one attempt to the next may catch this
+    and raise `RetryAfter` instead. For a large fan-out, stage one job that
+    enqueues the rest.
+    """
+
+    limit: int
+    """The most follow-ups one attempt may stage."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"an attempt may stage at most {limit} follow-ups;"
+            " stage one job that enqueues the rest"
+        )
+        self.limit = limit
+
+
+class StagingTooLarge(StagingError):
+    """This attempt's follow-ups, taken together, are too large to hold in memory."""
+
+    limit_bytes: int
+    """The most bytes of serialized requests one attempt may stage."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"an attempt may stage at most {limit_bytes:,} bytes of follow-ups;"
+            " stage a reference to the data instead of the data"
+        )
+        self.limit_bytes = limit_bytes
+
+
+class StagingSealed(StagingError):
+    """The attempt's nursery had already closed: the calling task or thread outlived its job."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the attempt is over; start tasks that stage follow-ups in job.nursery,"
+            " which the attempt waits for"
+        )
+
+
+# ---- What whoever wires an application meets ---------------------------------
+
+
+class ConfigurationError(AwaError):
+    """An app, a task or a setting contradicts itself or another; mend the code."""
+
+
+class WrongEventLoop(AwaError, RuntimeError):
+    """Called where no event loop of the right kind runs; the message says which is needed."""
+
+
+class SchemaError(AwaError):
+    """The database's ``awa`` schema is not the one this release works with."""
+
+
+class SchemaMissing(SchemaError):
+    """The database has no ``awa`` schema."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database has no awa schema; create it with: awa-trio migrate --dsn ..."
+        )
+
+
+class SchemaOlder(SchemaError):
+    """The database's schema is older than this release needs."""
+
+    def __init__(self, found: int, needed: int) -> None:
+        super().__init__(
+            f"the database has awa schema version {found}, this release needs {needed};"
+            " upgrade it with: awa-trio migrate --dsn ..."
+        )
+
+
+class SchemaNewer(SchemaError):
+    """The database's schema has moved past what this release understands."""
+
+    def __init__(self, found: int, oldest: int, known: int) -> None:
+        super().__init__(
+            f"the database has awa schema version {found}, which serves releases that know"
+            f" version {oldest} or later, and this one knows {known}; upgrade it with:"
+            " pip install --upgrade awa-trio"
+        )
+
+
+class DatabaseUnavailable(AwaError):
+    """PostgreSQL could not be reached, or did not answer in time; trying again may help.
+
+    Chained from the driver's error. Nothing is known to have been written, and
+    nothing is known not to have been, unless the call's own docstring says more.
+    """
+
+
+class WorkerCrashed(AwaError):
+    """A service of the worker failed in a way that is a bug, and took the worker down."""
