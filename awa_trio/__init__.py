@@ -1,1 +1,68 @@
-"""A durable job queue for Trio, whose only server is PostgreSQL."""
+"""A durable job queue for Trio, whose only server is PostgreSQL.
+
+    import trio
+    import awa_trio as awa
+
+    app = awa.App()
+
+    @app.task()
+    async def greet(job: awa.Job[Greet]) -> None: ...
+
+Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
+store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
+`_runtime` runs them, `_app` wires it all together. What users import is here, and in
+`awa_trio.pg` and `awa_trio.testing`.
+"""
+
+from ._app.app import App as App
+from ._app.client import Client as Client
+from ._app.client import Jobs as Jobs
+from ._app.client import Transaction as Transaction
+from ._app.connect import connect as connect
+from ._app.joining import enqueue as enqueue
+from ._app.run import run_worker as run_worker
+from ._core.codec import Codec as Codec
+from ._core.errors import AwaError as AwaError
+from ._core.errors import ConfigurationError as ConfigurationError
+from ._core.errors import DatabaseUnavailable as DatabaseUnavailable
+from ._core.errors import FollowUpError as FollowUpError
+from ._core.errors import InvalidRequest as InvalidRequest
+from ._core.errors import InvalidTransition as InvalidTransition
+from ._core.errors import JobNotFound as JobNotFound
+from ._core.errors import SchemaError as SchemaError
+from ._core.errors import SchemaMissing as SchemaMissing
+from ._core.errors import SchemaNewer as SchemaNewer
+from ._core.errors import SchemaOlder as SchemaOlder
+from ._core.errors import StagingError as StagingError
+from ._core.errors import StagingInvalid as StagingInvalid
+from ._core.errors import StagingSealed as StagingSealed
+from ._core.errors import StagingTooLarge as StagingTooLarge
+from ._core.errors import StagingTooMany as StagingTooMany
+from ._core.errors import TerminalError as TerminalError
+from ._core.errors import UndecodableArgs as UndecodableArgs
+from ._core.errors import UniqueConflict as UniqueConflict
+from ._core.errors import UnknownKind as UnknownKind
+from ._core.errors import WorkerCrashed as WorkerCrashed
+from ._core.errors import WrongEventLoop as WrongEventLoop
+from ._core.job import JobDetails as JobDetails
+from ._core.job import JobError as JobError
+from ._core.job import JobRow as JobRow
+from ._core.job import JobState as JobState
+from ._core.request import EnqueueOptions as EnqueueOptions
+from ._core.request import EnqueueRequest as EnqueueRequest
+from ._core.results import Cancel as Cancel
+from ._core.results import Completed as Completed
+from ._core.results import RetryAfter as RetryAfter
+from ._core.results import Snooze as Snooze
+from ._core.results import WaitForCallback as WaitForCallback
+from ._core.settings import QueueSettings as QueueSettings
+from ._core.settings import Retention as Retention
+from ._core.settings import Timings as Timings
+from ._core.unique import UniqueOpts as UniqueOpts
+from ._core.unique import period_bucket as period_bucket
+from ._runtime.job import FollowUps as FollowUps
+from ._runtime.job import Job as Job
+from ._runtime.worker import Worker as Worker
+from ._runtime.worker import WorkerStatistics as WorkerStatistics
+from ._seam.values import Enqueued as Enqueued
+from ._version import __version__ as __version__

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Wiring: the app, the client, and how they get to a database and to each other."""

@@ -160,6 +160,17 @@ class StagingSealed(StagingError):
         )
 
 
+class FollowUpError(TerminalError):
+    """A registered follow-up function raised, or returned what cannot be enqueued.
+
+    Chained from the original error. The attempt fails, because its completion
+    would otherwise commit without the follow-up it was to have.
+    """
+
+    def __init__(self, function: str) -> None:
+        super().__init__(f"the registered follow-up {function} could not be made")
+
+
 # ---- What whoever wires an application meets ---------------------------------
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import enum
+import json
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
+from typing import Any
 
 import attrs
 
@@ -29,6 +33,17 @@ class JobState(enum.StrEnum):
     def terminal(self) -> bool:
         """Whether nothing but a person moves a job out of this state."""
         return self in _TERMINAL
+
+
+def holds(unique_states: int | None, state: JobState) -> bool:
+    """Whether a job in this state holds its unique key.
+
+    A job that waits for a callback counts as running: it has started, and will go on.
+    """
+    mask = state.bit
+    if state is JobState.WAITING_EXTERNAL:
+        mask |= JobState.RUNNING.bit
+    return bool((unique_states or 0) & mask)
 
 
 #: The order of the members is the order of SQL's enum and of the mask's bits.
@@ -63,3 +78,97 @@ class PreparedInsert:
     """Seconds an attempt may take; None for the task's or queue's own, 0 for no limit."""
     size: int = 0
     """Bytes of kind, queue, args, metadata, tags and ordering key, without reserved metadata."""
+
+
+@attrs.define(eq=False, slots=False)
+class JobRow:
+    """A job, in what does not change while an attempt of it runs."""
+
+    id: int
+    kind: str
+    queue: str
+    priority: int
+    """1 runs first, 4 last."""
+    attempt: int
+    """Attempts spent, with the one that runs."""
+    max_attempts: int
+    raw_args: bytes = attrs.field(repr=False)
+    """Its arguments, as the JSON text that was enqueued."""
+    raw_metadata: bytes | None = attrs.field(repr=False)
+    """Its metadata with the reserved keys, as the text of a JSON object; None for none."""
+    raw_tags: Sequence[str] | None = attrs.field(repr=False)
+    created_at: datetime
+    run_at: datetime
+    """Earliest start."""
+    deadline: float | None
+    """Seconds an attempt may take; 0 for no limit, None for its task's or queue's own."""
+    ordering_key: str | None
+    run_lease: int
+    """How often it was claimed; what gives an attempt the right to settle it."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags, in the order given."""
+        return tuple(self.raw_tags or ())
+
+    @cached_property
+    def args_json(self) -> Any:
+        """Its arguments as dicts, lists, strings and numbers."""
+        return json.loads(self.raw_args)
+
+    @cached_property
+    def all_metadata(self) -> dict[str, Any]:
+        """Its metadata with the keys reserved for awa_trio, which begin with ``awa:``."""
+        loaded: dict[str, Any] = json.loads(self.raw_metadata) if self.raw_metadata else {}
+        return loaded
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata, without reserved keys, so that passing it on is safe."""
+        return {k: v for k, v in self.all_metadata.items() if not k.startswith(RESERVED)}
+
+    @property
+    def triggered_by(self) -> int | None:
+        """The job whose settlement inserted this one; None if none did."""
+        value = self.all_metadata.get(TRIGGERED_BY)
+        return value if isinstance(value, int) else None
+
+
+#: Metadata keys that users may not set.
+RESERVED = "awa:"
+TRIGGERED_BY = "awa:triggered_by"
+
+
+@attrs.frozen
+class JobError:
+    """One failure of a job."""
+
+    error: str
+    """What happened, with the user's frames that led to it."""
+    attempt: int
+    """The attempt it happened in."""
+    at: datetime
+    """When, by the database's clock."""
+    terminal: bool
+    """Whether the job ended with it."""
+
+
+@attrs.define(eq=False, slots=False)
+class JobDetails(JobRow):
+    """A job as it was read, at one moment."""
+
+    state: JobState
+    errors: Sequence[JobError]
+    """Its latest 25 failures, oldest first."""
+    worker_id: int | None
+    """The worker that runs it."""
+    attempted_at: datetime | None
+    """When it was last claimed."""
+    deadline_at: datetime | None
+    """When its present attempt is cut."""
+    finalized_at: datetime | None
+    """When it was completed, failed or cancelled."""
+    unique_key: bytes | None
+    """16 bytes; None if the job never counts as a duplicate."""
+    unique_states: int | None
+    """The states in which it holds its key, as a mask of `JobState.bit`."""

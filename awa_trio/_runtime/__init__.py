@@ -1,1 +1,1 @@
-"""TODO"""
+"""The worker: nurseries that run attempts. Knows Trio and the seam; no SQL."""

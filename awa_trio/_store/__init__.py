@@ -1,1 +1,1 @@
-"""TODO"""
+"""Stores: what keeps the jobs. SQL and the thin class that calls it; a store in memory."""

@@ -1,1 +1,14 @@
-"""TODO"""
+"""For tests of programs that use awa_trio: the real runtime, one job at a time.
+
+`work_one` and `drain` call the functions a worker calls, so a handler that passes here
+does what it does in production: the same poisoning, discarding and atomicity.
+`HandlerJob` runs a handler with no store at all. `memory_client` obeys Trio's
+`MockClock`. Fixtures for pytest are in `awa_trio.testing.fixtures`.
+"""
+
+from ._handler_job import HandlerJob as HandlerJob
+from ._handler_job import Staged as Staged
+from ._memory import memory_client as memory_client
+from ._working import Worked as Worked
+from ._working import drain as drain
+from ._working import work_one as work_one

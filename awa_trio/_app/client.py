@@ -1,0 +1,337 @@
+"""The client: put jobs in, look at them, cancel them, retry them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, final
+
+import anyio
+import psycopg
+
+from .._core.errors import (
+    DatabaseUnavailable,
+    InvalidTransition,
+    JobNotFound,
+    UniqueConflict,
+)
+from .._core.job import JobDetails, JobState
+from .._core.outcome import CancelRequested, Ended, RetryRequested
+from .._core.registry import Registry
+from .._core.request import EnqueueOptions, EnqueueRequest
+from .._runtime.planner import Planner
+from .._seam.errors import KeyTaken, LockTimeout, Rejected, StoreError, Transient
+from .._seam.protocol import Store, WorkerStore
+from .._seam.values import Enqueued, JobFilter
+from .app import App, registry_of
+from .joining import enqueue_many_prepared, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Jobs in one statement of `Client.enqueue_many`.
+CHUNK = 5_000
+
+#: Seconds any one call may take, so that a server that went silent is noticed.
+CALL_TIMEOUT = 60.0
+
+#: How often a call that was rolled back by a deadlock is made again.
+TRIES = 4
+
+
+class Backend(Protocol):
+    """What a client stands on."""
+
+    @property
+    def store(self) -> Store:
+        """Where the client's own calls go."""
+        ...
+
+    def worker_store(self) -> AbstractAsyncContextManager[WorkerStore]:
+        """Open a store for one worker, with connections of its own."""
+        ...
+
+    def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """Borrow a connection."""
+        ...
+
+
+@contextmanager
+def _public_errors(doing: str) -> Iterator[None]:
+    """Turn a store's errors into those that users know."""
+    try:
+        with anyio.fail_after(CALL_TIMEOUT):
+            yield
+    except TimeoutError as error:
+        raise DatabaseUnavailable(
+            f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
+        ) from error
+    except (Transient, LockTimeout) as error:
+        raise DatabaseUnavailable(f"{doing}: {error}") from (error.__cause__ or error)
+    except Rejected as error:
+        # A trigger or a right of the user's own: the driver's error says which.
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
+
+
+@final
+class Client:
+    """Puts jobs in and looks at them; `connect` makes one. Runs on Trio and on asyncio.
+
+    Every method may be cancelled. Cancelled means that it did not happen, on Trio; on
+    asyncio it may have.
+    """
+
+    def __init__(self, backend: Backend, app: App | None) -> None:
+        self._backend = backend
+        self._app = app
+        self.jobs = Jobs(backend, Planner(registry_of(app) if app else Registry(), Random()))
+
+    async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
+        """Enqueue a job, in a transaction of its own.
+
+        Args:
+          args: its arguments: an instance of an args class, a dict, or an `EnqueueRequest`.
+          kind (str): default, as the class is registered, or its name in snake case.
+          queue (str): default, its task's, else ``default``. At most 200 characters.
+          priority (int): 1 runs first, 4 last. Default 2.
+          max_attempts (int): attempts it may spend, 1 to 1000. Default 25.
+          tags (Sequence[str]): at most 20.
+          metadata (Mapping): a JSON object, passed on to the handler. Keys that begin with
+              ``awa:`` are refused.
+          run_at (datetime): earliest start, timezone-aware. Default, at once.
+          unique_opts (UniqueOpts | Mapping): at most one such job among those in certain
+              states; ``{}`` means the default options. Default, no deduplication.
+          ordering_key (str): stored; what it orders comes with a later release.
+          deadline (float): seconds an attempt may take; 0 for no limit. Default, its
+              task's, else its queue's.
+
+        Returns:
+          The new job's ID; or, with ``inserted`` False, the ID of the job that holds the
+          same unique key.
+
+        Raises:
+          InvalidRequest: the request breaks a rule; the message names the option, or the
+              path to the value. Nothing was sent.
+          UnknownKind: the client was given an app, which does not know the kind.
+          DatabaseUnavailable: PostgreSQL could not be reached, or the answer was lost:
+              then the job may exist. Enqueue with ``unique_opts`` to be able to repeat it.
+        """
+        return (await self._enqueue([prepare(self._app, args, options)]))[0]
+
+    async def enqueue_many(
+        self, jobs: Iterable[object], /, **options: Unpack[EnqueueOptions]
+    ) -> list[Enqueued]:
+        """Enqueue many jobs in one transaction: all of them or none.
+
+        Args:
+          jobs: arguments or `EnqueueRequest`\\ s, each as for `enqueue`.
+          options: as for `enqueue`, for every job that is not an `EnqueueRequest`.
+
+        Returns:
+          What became of each, in order. Of several with one unique key the first is
+          inserted, and the others name it.
+
+        Raises:
+          InvalidRequest: one of the requests breaks a rule; nothing was sent.
+          UnknownKind: as `enqueue`.
+          DatabaseUnavailable: as `enqueue`.
+        """
+        return await self._enqueue(
+            [
+                prepare(self._app, job, {} if isinstance(job, EnqueueRequest) else options)
+                for job in jobs
+            ]
+        )
+
+    async def _enqueue(self, jobs: list[Any]) -> list[Enqueued]:
+        with _public_errors("enqueueing"):
+            return await self._backend.store.enqueue(jobs)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction in which jobs and rows of your own commit together.
+
+        Leaving the block commits; an exception, or a cancellation, rolls back.
+
+        Raises:
+          DatabaseUnavailable: PostgreSQL could not be reached, or the connection was lost.
+              If that happened while it committed, it may have.
+        """
+        try:
+            async with self._backend.connection() as connection, connection.transaction():
+                yield Transaction(connection, self._app)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
+                raise
+            raise DatabaseUnavailable(f"in a transaction: {error}") from error
+
+
+@final
+class Transaction:
+    """An open transaction; `Client.transaction` makes one."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], app: App | None) -> None:
+        self.connection = connection
+        """The connection, for statements of your own."""
+        self._app = app
+
+    async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
+        """Enqueue a job that exists if and when this transaction commits.
+
+        Arguments and results are those of `Client.enqueue`.
+
+        Raises:
+          InvalidRequest: the request breaks a rule; the transaction goes on.
+          UnknownKind: the client was given an app, which does not know the kind; likewise.
+          psycopg.Error: the database refused it, and the transaction with it.
+        """
+        prepared = prepare(self._app, args, options)
+        return (await enqueue_many_prepared(self.connection, [prepared]))[0]
+
+    async def enqueue_many(
+        self, jobs: Iterable[object], /, **options: Unpack[EnqueueOptions]
+    ) -> list[Enqueued]:
+        """Enqueue many jobs that exist if and when this transaction commits.
+
+        Arguments and results are those of `Client.enqueue_many`.
+
+        Raises:
+          InvalidRequest: as `enqueue`.
+          UnknownKind: as `enqueue`.
+          psycopg.Error: as `enqueue`.
+        """
+        prepared = [
+            prepare(self._app, job, {} if isinstance(job, EnqueueRequest) else options)
+            for job in jobs
+        ]
+        return await enqueue_many_prepared(self.connection, prepared) if prepared else []
+
+
+@final
+class Jobs:
+    """Look at jobs, cancel them, retry them: ``client.jobs``."""
+
+    def __init__(self, backend: Backend, planner: Planner) -> None:
+        self._store = backend.store
+        self._planner = planner
+
+    async def get(self, job_id: int) -> JobDetails:
+        """Read one job.
+
+        Raises:
+          JobNotFound: there is none with this ID; retention may have removed it.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        with _public_errors("reading a job"):
+            found = await self._store.get([job_id])
+        if not found:
+            raise JobNotFound(job_id)
+        return found[0]
+
+    async def list(
+        self,
+        *,
+        state: JobState | str | Sequence[JobState | str] | None = None,
+        kind: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        before_id: int | None = None,
+        limit: int = 100,
+    ) -> list[JobDetails]:
+        """Read a page of jobs, newest first.
+
+        Args:
+          state: only jobs in this state, or in one of these.
+          kind: only of this kind.
+          queue: only of this queue.
+          tag: only with this tag.
+          before_id: only with a smaller ID: for the next page, the last one's.
+          limit: how many, at most.
+
+        Raises:
+          ValueError: no such state, or a limit below 1.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        if limit < 1:
+            raise ValueError(f"limit={limit}: give at least 1")
+        given = [state] if isinstance(state, str) else state
+        states = None if given is None else tuple(JobState(one) for one in given)
+        wanted = JobFilter(states, kind, queue, tag, before_id)
+        with _public_errors("listing jobs"):
+            return await self._store.list(wanted, limit)
+
+    async def cancel(self, job_id: int, *, reason: str = "cancelled by an operator") -> bool:
+        """Cancel a job, whatever it is doing; return whether this call did.
+
+        False: it had ended already. A handler that is running is cancelled, and whatever
+        it does after that changes nothing.
+
+        Raises:
+          JobNotFound: there is none with this ID.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        while True:
+            job = await self.get(job_id)
+            if job.state.terminal:
+                return False
+            if await self._move(job, CancelRequested(reason)):
+                return True
+
+    async def retry(self, job_id: int) -> None:
+        """Let a job that failed or was cancelled run again, with all its attempts.
+
+        Raises:
+          JobNotFound: there is none with this ID.
+          InvalidTransition: it has completed, and completed jobs are never reopened; or it
+              is running, or about to.
+          UniqueConflict: another job holds its unique key.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        while True:
+            job = await self.get(job_id)
+            if job.state is JobState.COMPLETED:
+                raise InvalidTransition(
+                    f"job {job_id} has completed, and completed jobs are never reopened;"
+                    " enqueue a new one"
+                )
+            if job.state not in _RETRIED_FROM:
+                raise InvalidTransition(f"job {job_id} is {job.state}: it will run without a retry")
+            if await self._move(job, RetryRequested()):
+                return
+
+    async def _move(self, job: JobDetails, ended: Ended) -> bool:
+        """Apply what was decided from a row as it was read; False if it has moved since."""
+        plan = self._planner.plan(ended, job)
+        assert plan is not None
+        try:
+            with _public_errors("changing a job"):
+                [settled] = await self._store.settle(
+                    [plan], worker=None, patience=CALL_TIMEOUT, strict=True
+                )
+        except KeyTaken as error:
+            raise UniqueConflict(job.id, error.holder_id) from error
+        return settled.applied
+
+    async def wait(self, job_id: int) -> JobDetails:
+        """Wait until a job has completed, failed or been cancelled; return it.
+
+        Waits for ever if the job is never run: give it a scope with a deadline.
+
+        Raises:
+          JobNotFound: there is none with this ID.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        pause = 0.02
+        while True:
+            job = await self.get(job_id)
+            if job.state.terminal:
+                return job
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, 1.0)
+
+
+#: States a retry makes sense from.
+_RETRIED_FROM = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.RETRYABLE, JobState.SCHEDULED, JobState.WAITING_EXTERNAL})

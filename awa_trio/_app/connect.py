@@ -1,0 +1,77 @@
+"""From a DSN to a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import psycopg
+
+from .._pg.pool import Pool
+from .._seam.protocol import WorkerStore
+from .._store.sql import SqlStore, SqlWorkerStore
+from .app import App
+from .client import Client
+from .connections import Opener, unavailable
+from .schema import check_schema
+
+#: Claims, two finalizers, one for settlements that wait, upkeep, reconciliation.
+WORKER_CONNECTIONS = 6
+
+
+class PgBackend:
+    """A client's ground: a pool of connections to one database."""
+
+    def __init__(self, opener: Opener, pool: Pool) -> None:
+        self._opener = opener
+        self._pool = pool
+        self.store = SqlStore(pool)
+
+    @asynccontextmanager
+    async def worker_store(self) -> AsyncIterator[WorkerStore]:
+        """Open a store with a pool of its own: handlers that hold every connection of the
+        client's cannot keep a worker from settling their jobs."""
+        async with Pool(self._opener, size=WORKER_CONNECTIONS, name="the worker's pool") as pool:
+            yield SqlWorkerStore(pool, self._opener)
+
+    def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """Borrow a connection."""
+        return self._pool.connection()
+
+
+@asynccontextmanager
+async def connect(
+    dsn: str = "",
+    /,
+    *,
+    app: App | None = None,
+    pool_size: int = 10,
+    prepare: bool = True,
+) -> AsyncIterator[Client]:
+    """Connect to a database, as an async context manager, on Trio or on asyncio.
+
+    Args:
+      dsn: a libpq connection string or URI; default, libpq's environment variables.
+      app: knows the kinds of args classes and the queues of their tasks; with it, kinds
+          that it does not know are refused.
+      pool_size: the most connections of the client's; a worker has its own.
+      prepare: prepare statements; turn it off behind a pooler in transaction mode that
+          does not support them.
+
+    Raises:
+      ConfigurationError: the DSN cannot be parsed.
+      DatabaseUnavailable: the server cannot be reached, or refuses.
+      SchemaMissing: the database has no ``awa`` schema.
+      SchemaOlder: it has one that is older than this release needs.
+      SchemaNewer: it has one that this release is too old for.
+      WrongEventLoop: neither Trio nor asyncio runs.
+    """
+    opener = Opener.of(dsn, prepare=prepare)
+    async with Pool(opener, size=pool_size, name="the client's pool") as pool:
+        try:
+            async with pool.connection() as connection:
+                await check_schema(connection)
+        except psycopg.OperationalError as error:
+            raise unavailable(error, "connecting") from error
+        yield Client(PgBackend(opener, pool), app)

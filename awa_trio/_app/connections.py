@@ -1,0 +1,85 @@
+"""Open connections to one database, in whichever event loop runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import psycopg
+import sniffio
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
+from .._pg.connection import TrioConnection
+from .._store.sql import adapt
+
+#: What bounds a connection whose network has gone silent, where the user's DSN does not
+#: say otherwise: the kernel gives it up after about half a minute.
+DEFAULTS = {
+    "application_name": "awa_trio",
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "client_encoding": "UTF8",
+}
+
+
+@attrs.frozen
+class Opener:
+    """Opens connections of one kind."""
+
+    conninfo: str = attrs.field(repr=False)
+    prepare: bool
+    """Whether statements are prepared: not through a pooler in transaction mode."""
+
+    @classmethod
+    def of(cls, dsn: str, *, prepare: bool) -> Opener:
+        """Return an opener for a DSN, with defaults where it is silent.
+
+        Raises:
+          ConfigurationError: the DSN cannot be parsed.
+        """
+        try:
+            given = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(
+                f"the DSN cannot be parsed ({str(error).strip()}); it looks like"
+                " postgresql://user@host/database, or host=... dbname=..."
+            ) from error
+        return cls(make_conninfo("", **{**DEFAULTS, **given}), prepare)
+
+    async def __call__(self) -> psycopg.AsyncConnection[Any]:
+        """Open a connection, in autocommit mode, in the running event loop.
+
+        Raises:
+          psycopg.OperationalError: the server cannot be reached, or refuses.
+        """
+        library = current_library()
+        kind = TrioConnection if library == "trio" else psycopg.AsyncConnection
+        connection: psycopg.AsyncConnection[Any] = await kind.connect(
+            self.conninfo, autocommit=True, prepare_threshold=0 if self.prepare else None
+        )
+        adapt(connection)
+        return connection
+
+
+def current_library() -> str:
+    """Return "trio" or "asyncio".
+
+    Raises:
+      WrongEventLoop: neither runs.
+    """
+    try:
+        return sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        raise WrongEventLoop(
+            "this must be called inside trio.run(...) or asyncio.run(...)"
+        ) from None
+
+
+def unavailable(error: psycopg.Error, doing: str) -> DatabaseUnavailable:
+    """Return the one-sentence error for a server that cannot be reached."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DatabaseUnavailable(f"{doing}: PostgreSQL could not be reached ({reason})")

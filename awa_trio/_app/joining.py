@@ -1,0 +1,102 @@
+"""Enqueue in a transaction that the caller owns, on any psycopg connection."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Unpack, overload
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from .._core.job import PreparedInsert
+from .._core.registry import Registry
+from .._core.request import EnqueueOptions
+from .._pg import arrays
+from .._seam.values import Enqueued
+from .._store.inserts import columns
+from .._store.sql import ENQUEUE, enqueued
+from .app import App, registry_of
+
+#: Prepares requests of programs that have no app: kinds after their classes.
+_NO_APP = Registry()
+
+
+@overload
+def enqueue(
+    connection: psycopg.Connection[Any],
+    args: object,
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued: ...
+
+
+@overload
+def enqueue(
+    connection: psycopg.AsyncConnection[Any],
+    args: object,
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> Coroutine[Any, Any, Enqueued]: ...
+
+
+def enqueue(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    args: object,
+    /,
+    *,
+    app: App | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued | Coroutine[Any, Any, Enqueued]:
+    """Enqueue a job in the caller's own transaction: it exists if and when that commits.
+
+    On an asynchronous connection, of asyncio or Trio, the call is awaited; on a
+    synchronous one it is not.
+
+    Args:
+      connection: any psycopg connection to the database with the ``awa`` schema.
+      args: the job's arguments, or an `EnqueueRequest`.
+      app: knows the kind of an args class, and the queue of its task; kinds it does not
+          know are refused. Default: the kind is named after the class, the queue is
+          ``default``.
+      options: ``kind, queue, priority, max_attempts, tags, metadata, run_at, unique_opts,
+          ordering_key, deadline``.
+
+    Raises:
+      InvalidRequest: the request breaks a rule; nothing was sent, the transaction goes on.
+      UnknownKind: the app does not know the kind; likewise.
+      psycopg.Error: the database refused it, and the transaction with it.
+    """
+    prepared = prepare(app, args, options)
+    if isinstance(connection, psycopg.AsyncConnection):
+        return enqueue_prepared(connection, [prepared])
+    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    arrays.register(cursor)
+    cursor.execute(ENQUEUE, (*columns([prepared]), True))
+    return enqueued(cursor.fetchall())[0]
+
+
+def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedInsert:
+    """Validate and serialize a request as an app, or the lack of one, has it."""
+    registry = _NO_APP if app is None else registry_of(app)
+    return registry.prepare(args, options, known_only=app is not None)
+
+
+async def enqueue_many_prepared(
+    connection: psycopg.AsyncConnection[Any], jobs: list[PreparedInsert], *, notify: bool = True
+) -> list[Enqueued]:
+    """Insert prepared jobs in the transaction that the connection is in."""
+    cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+    arrays.register(cursor)
+    await cursor.execute(ENQUEUE, (*columns(jobs), notify))
+    return enqueued(await cursor.fetchall())
+
+
+async def enqueue_prepared(
+    connection: psycopg.AsyncConnection[Any], jobs: list[PreparedInsert]
+) -> Enqueued:
+    """Insert one prepared job in the transaction that the connection is in."""
+    return (await enqueue_many_prepared(connection, jobs))[0]

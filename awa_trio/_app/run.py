@@ -1,0 +1,84 @@
+"""Start a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+import trio
+
+from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
+from .._core.settings import QueueSettings, Retention, Timings
+from .._runtime.worker import Worker
+from .._seam.errors import StoreError
+from .app import App, registry_of, worker_queues
+from .client import Client
+from .connections import current_library
+
+
+async def run_worker(
+    app: App,
+    client: Client,
+    *,
+    queues: Mapping[str, QueueSettings | int] | Iterable[str] | None = None,
+    grace: float = 25.0,
+    timings: Timings | None = None,
+    retention: Retention | None = None,
+    name: str | None = None,
+    listen: bool = True,
+    random: Random | None = None,
+    task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run jobs until stopped; made for ``worker = await nursery.start(run_worker, app, client)``.
+
+    It has started once the worker is registered, hears of new jobs, and is about to claim.
+    ``worker.stop()`` ends it in peace: no new claims, ``grace`` seconds for the running
+    attempts, then these are cut and handed back. Cancelling it does the same without the
+    grace. Either way it returns only when every handler has ended: one that shields
+    itself is settled without being waited for, but a nursery cannot leave it behind.
+
+    Args:
+      app: the tasks to run.
+      client: the database; the worker opens connections of its own.
+      queues: the queues to serve, as names, or as a mapping to settings or to the attempts
+          to run at once. Default: ``default``, and every queue the app knows.
+      grace: seconds the running attempts may take after `Worker.stop`.
+      timings: how often it does what nobody asks it to do.
+      retention: how long settled jobs are kept, if this worker is the one that removes them.
+      name: how people know it; default, host and process.
+      listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
+          polling finds them too.
+      random: for jitter.
+      task_status: given the `Worker`.
+
+    Raises:
+      ConfigurationError: the app has no tasks, or a setting is out of its range.
+      WrongEventLoop: not called under Trio.
+      DatabaseUnavailable: it could not register, or could not listen.
+      WorkerCrashed: one of its services failed in a way that is a bug.
+      KeyboardInterrupt: it struck in a handler, whose job is then recorded as failed.
+      SystemExit: a handler raised it; likewise.
+    """
+    if current_library() != "trio":
+        raise WrongEventLoop(
+            "run_worker needs Trio, and asyncio is running; start it with"
+            " trio.run(...). A client works on both"
+        )
+    if not grace >= 0:
+        raise ConfigurationError(f"grace={grace!r}: give seconds, at least 0")
+    async with client._backend.worker_store() as store:
+        worker = Worker(
+            registry_of(app),
+            store,
+            queues=worker_queues(app, queues),
+            grace=grace,
+            timings=timings or Timings(),
+            retention=retention or Retention(),
+            name=name,
+            listen=listen,
+            random=random or Random(),
+        )
+        try:
+            await worker.serve(lambda: task_status.started(worker))
+        except (StoreError, trio.TooSlowError) as error:
+            raise DatabaseUnavailable(f"starting a worker: {error}") from error

@@ -1,0 +1,150 @@
+"""What one application knows: its tasks, the follow-ups registered for them, its queues.
+
+A registry does nothing. It answers: which task runs this kind, with which arguments;
+what does an enqueue of this class mean; what follows this outcome.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from .backoff import Backoff
+from .codec import Codec
+from .errors import ConfigurationError, InvalidRequest, UnknownKind
+from .job import PreparedInsert
+from .kinds import kind_of
+from .plan import FollowUpSpec, Outcome
+from .request import EnqueueOptions, EnqueueRequest, KindDefaults, prepare
+from .settings import QueueSettings
+
+
+@attrs.frozen(eq=False)
+class Task:
+    """What runs jobs of one kind."""
+
+    kind: str
+    args_type: Any
+    """What a job's arguments are decoded to."""
+    handler: Callable[..., Any]
+    """Takes a `Job`; a coroutine function, unless ``in_thread``."""
+    defaults: KindDefaults
+    """What an enqueue of this kind means where it does not say."""
+    deadline: float | None = None
+    """Seconds an attempt may take; 0 for no limit, None for the queue's."""
+    backoff: Backoff | None = None
+    """Its own delays between attempts; None for the usual ones."""
+    in_thread: bool = False
+    """Whether the handler is an ordinary function, to be run in a thread."""
+
+
+@attrs.define(eq=False)
+class Registry:
+    """One application's tasks, follow-ups and queues."""
+
+    codec: Codec = attrs.field(factory=Codec)
+    tasks: dict[str, Task] = attrs.field(factory=dict)
+    queues: dict[str, QueueSettings] = attrs.field(factory=dict)
+    _declared: dict[str, KindDefaults] = attrs.field(factory=dict)
+    """Kinds that may be enqueued: those of the tasks, and those that others run."""
+    _kinds: dict[type, str] = attrs.field(factory=dict)
+    """The kind that an args class is registered as."""
+    _specs: dict[tuple[str, Outcome], list[FollowUpSpec]] = attrs.field(factory=dict)
+
+    def declare(self, args_type: Any, kind: str, defaults: KindDefaults) -> None:
+        """Make a kind known, so that it can be enqueued.
+
+        Raises:
+          ConfigurationError: the kind or the class is known already, or the class cannot
+              be stored.
+        """
+        if kind in self._declared:
+            raise ConfigurationError(
+                f"kind {kind!r} is registered twice; give one of them another kind=..."
+            )
+        if isinstance(args_type, type) and args_type is not dict:
+            if args_type in self._kinds:
+                raise ConfigurationError(
+                    f"{args_type.__qualname__} is registered twice, as kinds"
+                    f" {self._kinds[args_type]!r} and {kind!r}; give each task a class of its own"
+                )
+            self._kinds[args_type] = kind
+        self.codec.check(args_type)
+        self._declared[kind] = defaults
+
+    def add(self, task: Task) -> None:
+        """Register a task.
+
+        Raises:
+          ConfigurationError: as `declare`.
+        """
+        self.declare(task.args_type, task.kind, task.defaults)
+        self.tasks[task.kind] = task
+
+    def follow(self, args_type: type, spec: FollowUpSpec) -> None:
+        """Register a follow-up for an outcome of a class's jobs."""
+        self._specs.setdefault((self.kind_of(args_type), spec.outcome), []).append(spec)
+
+    def specs(self, kind: str, outcome: Outcome) -> list[FollowUpSpec]:
+        """The follow-ups of an outcome, in the order they were registered."""
+        return self._specs.get((kind, outcome), [])
+
+    def kind_of(self, args_type: type) -> str:
+        """The kind of a class's jobs: as registered, else after its name."""
+        return self._kinds.get(args_type) or kind_of(args_type)
+
+    def prepare(
+        self,
+        args: object,
+        options: EnqueueOptions,
+        *,
+        reserved: Mapping[str, str | int] | None = None,
+        known_only: bool = True,
+    ) -> PreparedInsert:
+        """Turn arguments, or a whole request, into a job ready to insert.
+
+        Args:
+          args: an instance of an args class, a dict, or an `EnqueueRequest`, which brings
+              its own options.
+          options: see `EnqueueOptions`.
+          reserved: metadata under ``awa:`` keys.
+          known_only: refuse kinds that this application neither runs nor declares.
+
+        Raises:
+          InvalidRequest: the request breaks a rule; nothing is sent.
+          UnknownKind: the kind is not known here.
+        """
+        if isinstance(args, EnqueueRequest):
+            if options:
+                raise InvalidRequest(
+                    "an EnqueueRequest brings its own options: set"
+                    f" {', '.join(options)} on it, with .options(...)"
+                )
+            request = args
+        else:
+            request = EnqueueRequest(args, **options)
+        kind = request.kind
+        if kind is None and type(request.args) in self._kinds:
+            kind = self._kinds[type(request.args)]
+            request = request.options(kind=kind)
+        if kind is None and type(request.args) is not dict:
+            kind = kind_of(type(request.args))
+        defaults = None if kind is None else self._declared.get(kind)
+        if kind is not None and defaults is None and known_only:
+            raise UnknownKind(kind, difflib.get_close_matches(kind, self._declared))
+        return prepare(request, self.codec, defaults=defaults, reserved=reserved or {})
+
+    def decode(self, task: Task, raw: bytes) -> Any:
+        """Decode a job's arguments for its task.
+
+        Raises:
+          UndecodableArgs: they do not fit.
+        """
+        return self.codec.decode(raw, task.args_type)
+
+    def queue_settings(self, queue: str) -> QueueSettings:
+        """A queue's settings: as registered, else the defaults."""
+        return self.queues.get(queue) or QueueSettings()

@@ -1,0 +1,109 @@
+"""What a handler can return to say how its attempt ended."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias, final
+
+import attrs
+
+#: A century. Longer delays are slips of a unit, and the database's calendar ends.
+MAX_DELAY = 100 * 365.25 * 86_400
+
+
+@final
+@attrs.frozen
+class Completed:
+    """The job is done. Returning ``None`` means the same."""
+
+
+class ControlFlow(Exception):
+    """A handler's answer that is not "done": return it, or raise it from anywhere below.
+
+    Raised in a task of a nursery it arrives in an exception group. A group of
+    nothing but these means `Cancel`, or else the longest of its delays.
+    """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.args))})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.args == other.args  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.args))
+
+
+def _delay(name: str, seconds: float) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} takes seconds as a number, not {type(seconds).__name__}")
+    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DELAY:
+        raise ValueError(f"{name}({seconds!r}): the delay must be 0 to {MAX_DELAY:.0f} seconds")
+    return float(seconds)
+
+
+@final
+class RetryAfter(ControlFlow):
+    """This attempt failed; run again after ``seconds``. Uses up an attempt.
+
+    On the last attempt the job fails.
+
+    Raises:
+      TypeError: ``seconds`` is not a number.
+      ValueError: it is negative, not finite, or more than a century.
+    """
+
+    seconds: float
+    """Delay, by the database's clock, from the moment this is settled."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = _delay("RetryAfter", seconds)
+
+
+@final
+class Snooze(ControlFlow):
+    """Not yet; run again after ``seconds``. Does not use up an attempt.
+
+    Raises:
+      TypeError: ``seconds`` is not a number.
+      ValueError: it is negative, not finite, or more than a century.
+    """
+
+    seconds: float
+    """Delay, by the database's clock, from the moment this is settled."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = _delay("Snooze", seconds)
+
+
+@final
+class Cancel(ControlFlow):
+    """The job is no longer wanted: it becomes cancelled, with ``reason`` recorded."""
+
+    reason: str
+    """Why, for people who look at the job later."""
+
+    def __init__(self, reason: str = "cancelled by its handler") -> None:
+        super().__init__(reason)
+        self.reason = str(reason)
+
+
+@final
+class WaitForCallback(ControlFlow):
+    """Park the job until an external system resolves ``token``.
+
+    The attempt's context is gone while the job is parked, so what it staged is
+    discarded (ADR-046, "When staged follow-ups commit").
+    """
+
+    token: str
+    """As `Job.register_callback` returned it."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(token)
+        self.token = token
+
+
+Result: TypeAlias = Completed | RetryAfter | Snooze | Cancel | WaitForCallback

@@ -1,0 +1,131 @@
+"""The numbers a user may set: each with its unit, its default and the reason for it."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from .errors import ConfigurationError
+
+
+def _seconds(
+    *, default: float, least: float = 0.0, allow_infinite: bool = False
+) -> float:  # a field; typed as its value, as attrs does
+    def check(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+        name = f"{type(instance).__name__}({attribute.name}={value!r})"
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigurationError(f"{name}: give seconds, as a number")
+        if math.isnan(value) or value < least or (math.isinf(value) and not allow_infinite):
+            raise ConfigurationError(f"{name}: give at least {least:g} seconds")
+
+    return attrs.field(default=default, validator=check, kw_only=True)
+
+
+def _count(*, default: int, least: int, most: int) -> int:
+    def check(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigurationError(
+                f"{type(instance).__name__}({attribute.name}={value!r}):"
+                f" give a whole number from {least} to {most:,}"
+            )
+
+    return attrs.field(default=default, validator=check, kw_only=True)
+
+
+@attrs.frozen
+class QueueSettings:
+    """How one worker serves one queue.
+
+    Raises:
+      ConfigurationError: a value is out of its range.
+    """
+
+    max_workers: int = _count(default=50, least=1, most=100_000)
+    """Attempts of this queue that one worker runs at once. A job is claimed only
+    when one of these is free, so nothing waits inside a worker."""
+
+    deadline: float = _seconds(default=300.0)
+    """Seconds an attempt may take, unless its task or its job says otherwise; 0 for
+    no limit. Five minutes: a handler that hangs is found before anybody is woken."""
+
+
+@attrs.frozen
+class Timings:
+    """How often a worker does what nobody asks it to do.
+
+    Raises:
+      ConfigurationError: a value is out of its range, or two contradict each other.
+    """
+
+    poll_interval: float = _seconds(default=1.0, least=0.001)
+    """Seconds between looks at an idle queue. Notifications make the usual start
+    much faster; polling is what keeps every guarantee without them."""
+
+    heartbeat: float = _seconds(default=5.0, least=0.01)
+    """Seconds between beats of a worker."""
+
+    lease: float = _seconds(default=30.0, least=0.05)
+    """Seconds without a beat after which a worker is presumed dead and its jobs are
+    rescued, by the database's clock. At least three heartbeats, so that one lost
+    beat means nothing."""
+
+    blocked_after: float = _seconds(default=1.0, least=0.01)
+    """Seconds without a turn of the event loop before the task that blocks it is named."""
+
+    give_up_blocked_after: float = _seconds(default=60.0, least=0.05)
+    """Seconds without a turn of the event loop after which beats stop: a worker that
+    does nothing else must not keep its jobs."""
+
+    abandon_after: float = _seconds(default=5.0)
+    """Seconds a cut attempt may take to end before it is settled without waiting for it."""
+
+    rescue_interval: float = _seconds(default=5.0, least=0.01)
+    """Seconds between looks for dead workers, by the one worker that leads."""
+
+    reconcile_interval: float = _seconds(default=15.0, least=0.01)
+    """Seconds between comparisons of the rows marked as a worker's own with what it holds."""
+
+    prune_interval: float = _seconds(default=60.0, least=0.01)
+    """Seconds between removals of jobs whose retention has passed."""
+
+    finalize_deadline: float = _seconds(default=20.0, least=0.05)
+    """Seconds in which a settlement must commit. Below the lease, so that a worker
+    that cannot settle a job leaves it to rescue rather than fight over it."""
+
+    call_timeout: float = _seconds(default=10.0, least=0.05)
+    """Seconds any one call of the database may take before its connection is given up."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.lease < 3 * self.heartbeat:
+            raise ConfigurationError(
+                f"Timings(lease={self.lease:g}, heartbeat={self.heartbeat:g}):"
+                " the lease must last at least three heartbeats"
+            )
+        if self.finalize_deadline >= self.lease:
+            raise ConfigurationError(
+                f"Timings(lease={self.lease:g}, finalize_deadline={self.finalize_deadline:g}):"
+                " the finalize deadline must be shorter than the lease"
+            )
+        if self.give_up_blocked_after <= self.blocked_after:
+            raise ConfigurationError(
+                "Timings: give_up_blocked_after must be longer than blocked_after"
+            )
+
+
+@attrs.frozen
+class Retention:
+    """How long settled jobs are kept.
+
+    A job and its hold on its unique key go in one transaction, so this is also how
+    long a finished job blocks its duplicates.
+
+    Raises:
+      ConfigurationError: a value is out of its range.
+    """
+
+    completed: float = _seconds(default=24 * 3600.0, allow_infinite=True)
+    """Seconds a completed job is kept; ``math.inf`` for ever."""
+
+    failed: float = _seconds(default=72 * 3600.0, allow_infinite=True)
+    """Seconds a failed or cancelled job is kept; ``math.inf`` for ever."""

@@ -1,0 +1,109 @@
+"""The follow-ups one attempt has declared.
+
+A buffer lives exactly as long as one attempt. It is open while the attempt's
+nursery is open, and leaving the nursery seals it. What was sealed is what the
+completion transaction inserts, every time that transaction is tried.
+
+Nothing here awaits, so staging is atomic between Trio tasks; the lock makes it
+atomic between threads too, because a synchronous handler stages from its own.
+
+Elsewhere: whether a sealed buffer commits is `outcome.settle`; how a request
+becomes bytes is `request.prepare`; who opens and seals it is `_runtime.attempt`.
+
+Source: ADR-046, "Lifetime of the staging buffer" and "Limits".
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import attrs
+
+from .errors import StagingError, StagingSealed, StagingTooLarge, StagingTooMany
+from .job import PreparedInsert
+
+#: ADR-046's contract. It comes from engines that spend two subtransaction IDs on
+#: each unique follow-up, of which a backend caches 64 before every other session's
+#: snapshots slow down. Ours spends none, but the number is what users rely on.
+MAX_FOLLOW_UPS = 16
+
+#: Held from staging until the completion commits, by every running attempt and
+#: every completion waiting for a finalizer, so it bounds a worker's memory.
+MAX_STAGED_BYTES = 64 * 1024
+
+
+@attrs.frozen
+class Sealed:
+    """What an attempt left behind when its nursery closed."""
+
+    follow_ups: tuple[PreparedInsert, ...] = ()
+    """In staging order."""
+    poison: StagingError | None = None
+    """The first staging failure. Set, it forbids the attempt to complete."""
+
+
+NOTHING_STAGED = Sealed()
+
+
+class StagingBuffer:
+    """One attempt's follow-ups, until they are sealed."""
+
+    __slots__ = ("_lock", "_poison", "_sealed", "_size", "_staged")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._staged: list[PreparedInsert] = []
+        self._size = 0
+        self._poison: StagingError | None = None
+        self._sealed: Sealed | None = None
+
+    @property
+    def staged(self) -> tuple[PreparedInsert, ...]:
+        """What has been staged so far, in order."""
+        return tuple(self._staged)
+
+    @property
+    def poison(self) -> StagingError | None:
+        """The first staging failure so far."""
+        return self._poison
+
+    def stage(self, follow_up: PreparedInsert) -> None:
+        """Add one follow-up, or leave the buffer as it was and poison the attempt.
+
+        Raises:
+          StagingTooMany: the attempt holds 16 already.
+          StagingTooLarge: with this one it would hold more than 65,536 bytes.
+          StagingSealed: the attempt is over. It is not poisoned: it has ended.
+        """
+        with self._lock:
+            if self._sealed is not None:
+                raise StagingSealed
+            if len(self._staged) == MAX_FOLLOW_UPS:
+                raise self._poisoned_by(StagingTooMany(MAX_FOLLOW_UPS))
+            if self._size + follow_up.size > MAX_STAGED_BYTES:
+                raise self._poisoned_by(StagingTooLarge(MAX_STAGED_BYTES))
+            self._staged.append(follow_up)
+            self._size += follow_up.size
+
+    def refuse(self, error: StagingError) -> StagingError:
+        """Poison the attempt because a follow-up could not even be prepared.
+
+        Returns what to raise: ``error``, or `StagingSealed` if the attempt is over.
+        """
+        with self._lock:
+            return self._poisoned_by(error) if self._sealed is None else StagingSealed()
+
+    def _poisoned_by(self, error: StagingError) -> StagingError:
+        self._poison = self._poison or error
+        return error
+
+    def seal(self) -> Sealed:
+        """Close the buffer for good; the same contents at every call."""
+        with self._lock:
+            if self._sealed is None:
+                if self._staged or self._poison is not None:
+                    self._sealed = Sealed(tuple(self._staged), self._poison)
+                else:
+                    self._sealed = NOTHING_STAGED
+            return self._sealed
+

@@ -1,0 +1,158 @@
+"""Bring a database's schema forward, never back.
+
+A schema is numbered migrations, which are never edited, and functions, which are
+replaced whenever the version moves. All of it happens in one transaction, under a
+lock that ends with the transaction: several processes may try at once, also through
+a pooler, and a failure leaves the database as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources.abc import Traversable
+from typing import Any, LiteralString, cast
+
+import attrs
+import psycopg
+from psycopg import errors as e
+from psycopg.rows import tuple_row
+
+
+@attrs.frozen
+class Migration:
+    """One step forward."""
+
+    version: int
+    """Its number, from 1, without gaps."""
+    name: str
+    sql: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class SchemaStatus:
+    """What a database has."""
+
+    version: int
+    """The latest migration applied; 0 if there is no schema."""
+    oldest_supported: int
+    """The lowest version that a program may know and still work with this schema."""
+
+
+@attrs.frozen
+class Schema:
+    """A schema's whole definition.
+
+    Its table ``schema_version`` has one row: the version, and the lowest version that a
+    program may know and still work.
+    """
+
+    name: str
+    """The PostgreSQL schema everything is in."""
+    migrations: Sequence[Migration]
+    functions: Sequence[str] = attrs.field(repr=False)
+    """``CREATE OR REPLACE`` statements, in any order."""
+    oldest_supported: int
+    """Programs that know this version or a later one work with the latest."""
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return len(self.migrations)
+
+    @classmethod
+    def load(cls, name: str, folder: Traversable, *, oldest_supported: int) -> Schema:
+        """Read a schema from ``folder``: ``migrations/0001_name.sql`` ..., ``functions/name.sql`` ....
+
+        Raises:
+          ValueError: the migrations are not numbered 1, 2, 3, ...
+        """
+        migrations = []
+        for file in sorted((folder / "migrations").iterdir(), key=lambda file: file.name):
+            found = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
+            if found is None:
+                continue
+            migrations.append(Migration(int(found[1]), found[2], file.read_text("utf-8")))
+        if [m.version for m in migrations] != list(range(1, len(migrations) + 1)):
+            raise ValueError(f"the migrations in {folder} are not numbered 1, 2, 3, ...")
+        functions = [
+            file.read_text("utf-8")
+            for file in sorted((folder / "functions").iterdir(), key=lambda file: file.name)
+            if file.name.endswith(".sql")
+        ]
+        return cls(name, migrations, functions, oldest_supported)
+
+    def script(self, since: int = 0) -> str:
+        """Return the SQL that brings a database from version ``since`` to the latest.
+
+        Empty if that is the latest. Meant to be read, and run with psql by those who let
+        no program run DDL: it is what `migrate` runs.
+        """
+        if since >= self.version:
+            return ""
+        return "\n".join(["BEGIN;", *self._statements(since), "COMMIT;", ""])
+
+    def _statements(self, since: int) -> list[str]:
+        parts = [f"SELECT pg_advisory_xact_lock({self._lock});"]
+        if since == 0:
+            parts += [
+                f"CREATE SCHEMA IF NOT EXISTS {self.name};",
+                f"CREATE TABLE {self.name}.schema_version ("
+                " version int NOT NULL, oldest_supported int NOT NULL,"
+                " only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),"
+                " migrated_at timestamptz NOT NULL DEFAULT now());",
+                f"INSERT INTO {self.name}.schema_version VALUES (0, 0);",
+            ]
+        parts += [m.sql for m in self.migrations if m.version > since]
+        # Bodies may name functions that come later.
+        parts.append("SET LOCAL check_function_bodies = off;")
+        parts += self.functions
+        # Guarded, so that a script printed for another version changes nothing.
+        parts.append(
+            f"UPDATE {self.name}.schema_version SET version = {self.version},"
+            f" oldest_supported = {self.oldest_supported}, migrated_at = now()"
+            f" WHERE version = {since};"
+        )
+        return parts
+
+    @property
+    def _lock(self) -> int:
+        """A key for the advisory lock: any number that other programs are unlikely to use."""
+        return int.from_bytes(b"awa:" + self.name.encode()[:3].ljust(3), "big")
+
+    async def status(self, connection: psycopg.AsyncConnection[Any]) -> SchemaStatus:
+        """Read what a database has; in its own transaction unless the caller has one open."""
+        cursor = connection.cursor(row_factory=tuple_row)
+        exists = f"SELECT to_regclass('{self.name}.schema_version') IS NOT NULL"
+        await cursor.execute(cast("LiteralString", exists))
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return SchemaStatus(0, 0)
+        read = f"SELECT version, oldest_supported FROM {self.name}.schema_version"
+        await cursor.execute(cast("LiteralString", read))
+        row = await cursor.fetchone()
+        return SchemaStatus(*row) if row is not None else SchemaStatus(0, 0)
+
+    async def migrate(self, connection: psycopg.AsyncConnection[Any]) -> list[Migration]:
+        """Bring a database to the latest version; return the migrations applied.
+
+        None if another process did it first, or it is newer than this program knows.
+
+        Args:
+          connection: in autocommit mode, allowed to create a schema.
+
+        Raises:
+          psycopg.Error: something failed, and nothing was changed.
+        """
+        async with connection.transaction():
+            await connection.execute(cast("LiteralString", f"SELECT pg_advisory_xact_lock({self._lock})"))
+            since = (await self.status(connection)).version
+            if since >= self.version:
+                return []
+            for statement in self._statements(since):
+                try:
+                    await connection.execute(cast("LiteralString", statement))
+                except e.Error as error:
+                    error.add_note(f"while running:\n{statement[:2000]}")
+                    raise
+        return [m for m in self.migrations if m.version > since]

@@ -1,0 +1,210 @@
+"""One attempt: a nursery inside the scope that can cut it short.
+
+``cancel_called``, read once when the nursery closes, decides. If the attempt had been
+cancelled by then it was cut, whether its handler noticed, swallowed it or returned
+anyway: discarding is always safe, committing half a handler's work is not. After
+that moment a cancellation changes nothing, and the lease guard has the last word.
+
+Source: ADR-046, "When staged follow-ups commit"; ADR 0003 of this project.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned
+from .._core.report import headline
+from .._core.results import Cancel, Completed, RetryAfter, Snooze, WaitForCallback
+from .._core.staging import Sealed, StagingBuffer
+from .._seam.values import Claimed
+from .job import Job, lend_nursery
+
+logger = logging.getLogger("awa_trio.worker")
+
+Handler = Callable[[Job[Any]], Awaitable[object]]
+
+_RESULTS = (Completed, RetryAfter, Snooze, Cancel, WaitForCallback)
+_COMPLETED = Returned(Completed())
+
+
+class Attempt:
+    """One run of a handler, from claim to settlement.
+
+    Args:
+      claimed: the job, and the lease under which it may be settled.
+      worker_id: the worker it was claimed for; a worker that was fenced has another.
+    """
+
+    __slots__ = (
+        "_cut_at",
+        "_cut_by",
+        "buffer",
+        "claimed",
+        "ended",
+        "raised",
+        "scope",
+        "settled",
+        "thread_finished",
+        "worker_id",
+    )
+
+    def __init__(self, claimed: Claimed, worker_id: int) -> None:
+        self.claimed = claimed
+        self.worker_id = worker_id
+        self.buffer = StagingBuffer()
+        self.scope = trio.CancelScope()
+        self.ended = False
+        """Whether the handler and every task of its nursery have finished."""
+        self.settled = False
+        """Whether its settlement has been decided: nothing that happens now changes it."""
+        self.thread_finished: trio.Event | None = None
+        """Set when the handler's thread ends, which may be long after the attempt; None
+        if it has none."""
+        self.raised: BaseException | None = None
+        """What must go on after the attempt is settled: KeyboardInterrupt, SystemExit."""
+        self._cut_by: Cut | None = None
+        self._cut_at = math.inf
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What identifies the attempt: its job and its lease."""
+        return (self.claimed.id, self.claimed.run_lease)
+
+    def cut(self, by: Cut) -> None:
+        """Cancel the handler. The first reason stands; after the end it changes nothing."""
+        if self._cut_by is None and not self.ended:
+            self._cut_by = by
+            self._cut_at = trio.current_time()
+            self.scope.cancel(reason=f"awa_trio: {by.value}")
+
+    def cut_since(self) -> float:
+        """When it was cut, by Trio's clock: infinite if it was not, or its deadline."""
+        return min(self._cut_at, self.scope.deadline)
+
+    def cut_by(self) -> Cut | None:
+        """Why it is cut at this moment, if it is.
+
+        Reading ``cancel_called`` also notices a deadline that has passed in a handler that
+        never reached a checkpoint.
+        """
+        if not self.scope.cancel_called:
+            return None
+        return self._cut_by or Cut.DEADLINE
+
+    async def run(self, handler: Handler, job: Job[Any]) -> Ended:
+        """Run the handler to its end; decide nothing.
+
+        Never raises: whatever happened is in what it returns. A cancellation from
+        outside counts as the worker's shutdown, and strikes again at the caller's next
+        checkpoint.
+        """
+        deadline = self.claimed.deadline
+        if deadline:
+            self.scope.deadline = trio.current_time() + deadline
+        result: object = None
+        error: BaseException | None = None
+        cut: Cut | None = None
+        with self.scope:
+            try:
+                async with trio.open_nursery() as nursery:
+                    lend_nursery(job, nursery)
+                    result = await handler(job)
+            except BaseException as raised:
+                error = raised
+            cut = self.cut_by()
+            if cut is None and trio.current_effective_deadline() <= trio.current_time():
+                # A scope outside the attempt: it cannot say whom it cut.
+                cut = Cut.SHUTDOWN
+            self.ended = True
+        if error is not None:
+            self.raised = _must_go_on(error)
+            if cut is not None:
+                error = _besides_cancellation(error)
+        if cut is not None:
+            return Abandoned(cut, error, deadline if cut is Cut.DEADLINE else None)
+        if error is not None:
+            return Raised(error)
+        if result is None:
+            return _COMPLETED
+        return Returned(result if isinstance(result, _RESULTS) else self._unrecognised(result))
+
+    def _unrecognised(self, result: object) -> Completed:
+        kind = self.claimed.kind
+        if kind not in _warned:
+            _warned.add(kind)
+            logger.warning(
+                "a handler of kind %s returned a %s, which means completed; return None or one of"
+                " awa.Completed, RetryAfter, Snooze, Cancel, WaitForCallback",
+                kind,
+                type(result).__name__,
+            )
+        return Completed()
+
+    async def in_thread(
+        self, function: Callable[[Job[Any]], object], job: Job[Any], limiter: trio.CapacityLimiter
+    ) -> object:
+        """Run an ordinary function as the handler.
+
+        A cut attempt ends without its thread, which cannot be interrupted: that may still
+        call `trio.from_thread.check_cancelled`, but can stage nothing any more.
+        """
+        token = trio.lowlevel.current_trio_token()
+        finished = trio.Event()
+
+        def run() -> object:
+            self.thread_finished = finished
+            try:
+                return function(job)
+            finally:
+                try:
+                    token.run_sync_soon(finished.set)
+                except trio.RunFinishedError:
+                    pass
+
+        return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+
+    def seal(self) -> Sealed:
+        """Close the staging buffer; the same contents at every call."""
+        return self.buffer.seal()
+
+    def describe(self) -> str:
+        """How log messages name the attempt: never by its arguments."""
+        job = self.claimed
+        return f"job {job.id} ({job.kind}, attempt {job.attempt} of {job.max_attempts})"
+
+
+#: Kinds whose unrecognised results have been mentioned once.
+_warned: set[str] = set()
+
+
+def _must_go_on(error: BaseException) -> BaseException | None:
+    """KeyboardInterrupt or SystemExit in an error: the job is settled, and then it goes on."""
+    if isinstance(error, BaseExceptionGroup):
+        found = error.subgroup((KeyboardInterrupt, SystemExit))
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        return found
+    return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
+
+
+def _besides_cancellation(error: BaseException) -> BaseException | None:
+    """What an attempt's cleanup raised besides the cancellation itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1]
+    return None if isinstance(error, trio.Cancelled) else error
+
+
+def log_end(attempt: Attempt, ended: Ended) -> None:
+    """Say how an attempt ended, where that is worth saying."""
+    match ended:
+        case Raised(error):
+            logger.info("%s raised %s", attempt.describe(), headline(error))
+        case Abandoned(by):
+            logger.info("%s was cut: %s", attempt.describe(), by.value)
+        case _:
+            pass

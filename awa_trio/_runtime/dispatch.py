@@ -1,0 +1,253 @@
+"""Permits before claims: take what there is room for, and start it.
+
+A slot is a task that runs attempts one after another. Nothing is claimed that a free
+slot does not wait for, so no claimed job ever waits inside a worker.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+import trio
+
+from .._core.settings import QueueSettings, Timings
+from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
+from .._seam.protocol import Working
+from .._seam.values import Want
+from .attempt import Attempt
+
+logger = logging.getLogger("awa_trio.worker")
+
+#: Seconds to wait for more slots of a busy queue to become free before claiming for the
+#: few that are: one claim for ten jobs costs the database hardly more than one for one.
+LINGER = 0.002
+
+#: Seconds before asking again for a job that is due and that someone else was claiming.
+CONTENDED = 0.01
+
+#: The most jobs in one claim.
+MOST_JOBS = 500
+
+
+class Slots:
+    """One queue's slots in this worker."""
+
+    def __init__(self, queue: str, settings: QueueSettings) -> None:
+        self.queue = queue
+        self.settings = settings
+        self.free = settings.max_workers
+        """Attempts that may start."""
+        self.started = 0
+        """Slot tasks that exist; they are started when first needed."""
+        self.ready: deque[Attempt] = deque()
+        """Claimed, and about to be picked up by a parked slot."""
+        self.parked = trio.lowlevel.ParkingLot()
+        self.may_have_more = True
+        """Whether a claim may find something: there was news, or the last one was full."""
+
+    def want(self) -> Want:
+        """What may be claimed now.
+
+        At most half of the slots at once: while one half runs, the other is claimed for.
+        """
+        half = (self.settings.max_workers + 1) // 2
+        return Want(self.queue, min(self.free, half, MOST_JOBS), self.settings.deadline)
+
+
+class Dispatcher:
+    """Claims jobs for one worker's queues, and hands them to slots.
+
+    Args:
+      store: where to claim.
+      queues: the queues to serve.
+      kinds: the kinds this worker runs, each with the seconds an attempt of it may take.
+      hold: told of each attempt that was claimed, before it starts.
+      run: runs one attempt to its end and submits its settlement.
+      worker_id: returns the worker's present ID; waits while it has none.
+      uncertain: told when a claim's answer was lost, and jobs may be marked as ours.
+      fenced: told when the worker is refused.
+      timings: how often to look.
+      random: for the jitter of the polls.
+    """
+
+    def __init__(
+        self,
+        store: Working,
+        queues: Sequence[Slots],
+        kinds: dict[str, float | None],
+        *,
+        hold: Callable[[Attempt], None],
+        run: Callable[[Attempt], Awaitable[None]],
+        worker_id: Callable[[], Awaitable[int]],
+        uncertain: Callable[[], None],
+        fenced: Callable[[int], None],
+        timings: Timings,
+        random: Random,
+    ) -> None:
+        self._store = store
+        self._queues = {slots.queue: slots for slots in queues}
+        self._kinds = kinds
+        self._hold = hold
+        self._run = run
+        self._worker_id = worker_id
+        self._uncertain = uncertain
+        self._fenced = fenced
+        self._timings = timings
+        self._random = random
+        self._news = trio.Event()
+        self.lock = trio.Lock()
+        """Held while a claim is under way: what the rows say and what is held can differ."""
+        self.claims = 0
+        """Claims made."""
+        self._contended = 0
+        self._closing = False
+
+    # ---- news: synchronous, from wherever it comes
+
+    def got_work(self, queue: str | None = None) -> None:
+        """Look again at a queue, or at all of them."""
+        if queue is None:
+            for slots in self._queues.values():
+                slots.may_have_more = True
+        elif (found := self._queues.get(queue)) is not None:
+            found.may_have_more = True
+        else:
+            return
+        self._news.set()
+
+    def serves(self, queue: str) -> bool:
+        """Whether this worker could run a job of the queue at once."""
+        slots = self._queues.get(queue)
+        return slots is not None and slots.free > 0
+
+    def _freed(self, slots: Slots) -> None:
+        slots.free += 1
+        if slots.may_have_more:
+            self._news.set()
+
+    # ---- claiming
+
+    async def claim(self, attempts: trio.Nursery) -> None:
+        """Claim and start jobs until cancelled; slots run in ``attempts``."""
+        poll_at = trio.current_time()
+        pause = self._timings.poll_interval
+        failures = 0
+        while True:
+            now = trio.current_time()
+            if now >= poll_at:
+                poll_at = now + pause * self._random.uniform(0.75, 1.25)
+                self.got_work()
+            self._news = trio.Event()
+            wanted = [s for s in self._queues.values() if s.may_have_more and s.free > 0]
+            if not wanted:
+                with trio.move_on_at(poll_at):
+                    await self._news.wait()
+                continue
+            if all(s.free < s.settings.max_workers // 8 for s in wanted):
+                await trio.sleep(LINGER)
+            try:
+                short = await self._claim(wanted, attempts)
+            except (Transient, LockTimeout, trio.TooSlowError) as error:
+                failures += 1
+                self._uncertain()
+                delay = min(self._timings.poll_interval * 2 ** min(failures, 5), 10.0)
+                delay *= self._random.uniform(0.5, 1.0)
+                logger.warning("claiming: %s; trying again in %.2g s", error or "no answer", delay)
+                await trio.sleep(delay)
+                continue
+            failures = 0
+            if short:
+                poll_at = min(poll_at, trio.current_time() + await self._due_in(short))
+
+    async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> list[Slots]:
+        """Claim once; return the queues that had less than there was room for."""
+        worker_id = await self._worker_id()
+        wants = [slots.want() for slots in wanted]
+        for slots in wanted:
+            # News that comes while the claim is under way must not be forgotten.
+            slots.may_have_more = False
+        async with self.lock:
+            try:
+                with trio.fail_after(self._timings.call_timeout):
+                    jobs = await self._store.claim(worker_id, wants, self._kinds)
+            except Fenced:
+                self._fenced(worker_id)
+                self.got_work()
+                return []
+            except BaseException:
+                for slots in wanted:
+                    slots.may_have_more = True
+                raise
+            self.claims += 1
+            got = dict.fromkeys([want.queue for want in wants], 0)
+            for job in jobs:
+                got[job.queue] += 1
+                self._start(Attempt(job, worker_id), attempts)
+        short = []
+        for slots, want in zip(wanted, wants, strict=True):
+            if got[want.queue] >= want.most:
+                slots.may_have_more = True
+            elif not slots.may_have_more:
+                short.append(slots)
+        return short
+
+    async def _due_in(self, short: Sequence[Slots]) -> float:
+        """Seconds until a queue that had too little has something again, by itself."""
+        try:
+            with trio.fail_after(self._timings.call_timeout):
+                due = await self._store.next_due([s.queue for s in short], list(self._kinds))
+        except (StoreError, trio.TooSlowError):
+            return math.inf
+        if due is None:
+            return math.inf
+        self._contended = self._contended + 1 if due == 0 else 0
+        return max(due, CONTENDED * 2**self._contended) if self._contended < 10 else math.inf
+
+    def _start(self, attempt: Attempt, attempts: trio.Nursery) -> None:
+        slots = self._queues[attempt.claimed.queue]
+        slots.free -= 1
+        self._hold(attempt)
+        slots.ready.append(attempt)
+        if slots.parked:
+            slots.parked.unpark()
+        else:
+            slots.started += 1
+            attempts.start_soon(self._slot, slots, attempts, name=f"awa:slot:{slots.queue}")
+
+    async def _slot(self, slots: Slots, attempts: trio.Nursery) -> None:
+        """Run attempts one after another, each in the context the worker started with."""
+        clean = contextvars.copy_context()
+        task = trio.lowlevel.current_task()
+        while True:
+            while not slots.ready:
+                if self._closing:
+                    return
+                await slots.parked.park()
+            attempt = slots.ready.popleft()
+            task.name = f"awa:job:{attempt.claimed.id}:{attempt.claimed.kind}"
+            try:
+                await self._run(attempt)
+            finally:
+                self._freed(slots)
+            if contextvars.copy_context() != clean:
+                # The handler left a context variable behind: the next one must not see it.
+                clean.run(attempts.start_soon, self._slot, slots, attempts)
+                return
+
+    def close(self) -> None:
+        """Let slots end when they have nothing left to run."""
+        self._closing = True
+        for slots in self._queues.values():
+            slots.parked.unpark_all()
+
+    def unstarted(self) -> list[Attempt]:
+        """Take the attempts that were claimed and will not start."""
+        left = [attempt for slots in self._queues.values() for attempt in slots.ready]
+        for slots in self._queues.values():
+            slots.ready.clear()
+        return left

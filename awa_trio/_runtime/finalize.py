@@ -1,0 +1,319 @@
+"""Commit settlements: in sets, again if need be, and never one at another's expense.
+
+A set is whatever has gathered while the set before it was under way, so idle workers
+add no latency and busy ones commit hundreds at a time. The sealed follow-ups belong
+to the plan, and every try borrows them: a commit whose answer was lost is tried again,
+finds its guard gone, and inserts nothing.
+
+Source: ADR-046, "How they are inserted"; ADR 0001 of this project.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+import attrs
+import trio
+
+from .._core.plan import Plan
+from .._core.settings import Timings
+from .._seam.errors import Fenced, LockTimeout, Rejected, StoreError, Transient
+from .._seam.protocol import Working
+from .._seam.values import STALE, Settled
+from .attempt import Attempt
+
+logger = logging.getLogger("awa_trio.worker")
+
+#: Plans in one transaction. More saves little, and makes each wait for the others.
+MOST_PLANS = 256
+
+#: Seconds before each further try after a deadlock or a lost connection.
+PAUSES = (0.1, 0.5, 2.0)
+
+#: Seconds a set waits for any one lock: a producer may hold a unique key for as long as it
+#: likes, and must not hold up the plans beside the one that wants it.
+SET_PATIENCE = 0.25
+
+#: Seconds a plan on its own waits for one before it goes to the back of the line.
+LONE_PATIENCE = 1.0
+
+
+@attrs.define(eq=False)
+class Entry:
+    """A plan on its way to the database."""
+
+    plan: Plan
+    worker_id: int | None
+    """The worker whose attempt it settles; None if it is nobody's."""
+    attempt: Attempt | None = None
+    """The attempt, if this process ran it."""
+    deadline: float = math.inf
+    """When to give up, by Trio's clock."""
+    answered: trio.Event | None = None
+    """Set when it is settled or given up, for those who wait for that."""
+
+    @property
+    def wants_keys(self) -> bool:
+        """Whether it may wait for a transaction that holds a unique key."""
+        return any(insert.unique_key is not None for insert in self.plan.inserts)
+
+
+class Clerk(Protocol):
+    """Whoever submits settlements, and is told what became of them. Nothing here may block."""
+
+    def settled(self, entry: Entry, answer: Settled) -> None:
+        """It was applied, or was stale."""
+        ...
+
+    def given_up(self, entry: Entry) -> None:
+        """Nobody knows what became of it: the row decides."""
+        ...
+
+    def refused(self, entry: Entry, error: Rejected) -> Plan | None:
+        """The database refuses it for good: what to record instead; None to give up."""
+        ...
+
+    def worth_telling(self, entries: Sequence[Entry]) -> bool:
+        """Whether other workers should be woken for what this set makes available."""
+        ...
+
+
+class Finalizer:
+    """Settles attempts, several sets at a time.
+
+    Args:
+      store: where.
+      clerk: who is told what became of each.
+      timings: how long to try.
+      random: for the jitter of the pauses.
+      capacity: settlements that may wait before attempts have to.
+    """
+
+    def __init__(
+        self,
+        store: Working,
+        clerk: Clerk,
+        timings: Timings,
+        random: Random,
+        *,
+        capacity: int = 4096,
+    ) -> None:
+        self._store = store
+        self._clerk = clerk
+        self._timings = timings
+        self._random = random
+        self._capacity = capacity
+        self._waiting: deque[Entry] = deque()
+        self._alone: deque[Entry] = deque()
+        """Plans that met a lock: each is tried by itself, in turn."""
+        self._in_flight = 0
+        self._flushers = trio.lowlevel.ParkingLot()
+        self._loners = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
+        self._closing = False
+        self.sets = 0
+        """Transactions committed."""
+        self._latest = math.inf
+        self._calls: set[trio.CancelScope] = set()
+        self._drained = trio.lowlevel.ParkingLot()
+
+    @property
+    def backlog(self) -> int:
+        """Settlements that have not been answered."""
+        return len(self._waiting) + len(self._alone) + self._in_flight
+
+    def submit(self, entry: Entry) -> None:
+        """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
+        entry.deadline = trio.current_time() + self._timings.finalize_deadline
+        self._waiting.append(entry)
+        self._flushers.unpark()
+
+    async def settle(self, entries: Sequence[Entry]) -> None:
+        """Settle these, and wait until each has been answered or given up."""
+        for entry in entries:
+            entry.answered = trio.Event()
+            self.submit(entry)
+        for entry in entries:
+            assert entry.answered is not None
+            await entry.answered.wait()
+
+    async def room(self) -> None:
+        """Wait until fewer than ``capacity`` settlements wait: attempts must not outrun them."""
+        while len(self._waiting) >= self._capacity:
+            await self._room.park()
+
+    def hurry(self, seconds: float) -> None:
+        """Give up whatever is not settled within ``seconds``."""
+        self._latest = min(self._latest, trio.current_time() + seconds)
+        for call in self._calls:
+            call.deadline = min(call.deadline, self._latest)
+
+    async def drained(self) -> None:
+        """Wait until everything submitted has been answered or given up."""
+        while self.backlog:
+            await self._drained.park()
+
+    def close(self) -> None:
+        """Let `run` return once everything submitted has been answered or given up."""
+        self._closing = True
+        self._flushers.unpark_all()
+        self._loners.unpark_all()
+
+    async def run(self, flushers: int = 2) -> None:
+        """Settle until closed and done."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(flushers):
+                nursery.start_soon(self._flush_sets, name="awa:finalize")
+            nursery.start_soon(self._flush_loners, name="awa:finalize:alone")
+
+    async def _flush_sets(self) -> None:
+        while True:
+            while not self._waiting:
+                if self._closing and not self.backlog:
+                    return
+                await self._flushers.park()
+            entries = self._take()
+            self._in_flight += len(entries)
+            await self._flush(entries)
+            self._answered(len(entries))
+
+    def _answered(self, entries: int) -> None:
+        self._in_flight -= entries
+        if not self.backlog:
+            self._drained.unpark_all()
+            if self._closing:
+                self.close()
+
+    def _take(self) -> list[Entry]:
+        """The next set: of one worker, because a fenced one fails as a whole."""
+        worker_id = self._waiting[0].worker_id
+        entries: list[Entry] = []
+        while (
+            self._waiting
+            and len(entries) < MOST_PLANS
+            and self._waiting[0].worker_id == worker_id
+        ):
+            entries.append(self._waiting.popleft())
+        if len(self._waiting) < self._capacity:
+            self._room.unpark_all()
+        return entries
+
+    async def _flush_loners(self) -> None:
+        while True:
+            while not self._alone:
+                if self._closing and not self.backlog:
+                    return
+                await self._loners.park()
+            entry = self._alone.popleft()
+            self._in_flight += 1
+            await self._flush([entry], patience=LONE_PATIENCE)
+            self._answered(1)
+
+    async def _flush(self, entries: Sequence[Entry], patience: float = SET_PATIENCE) -> None:
+        """Settle a set, or find out for each of it what stands in the way."""
+        pauses = iter(PAUSES)
+        while True:
+            entries = self._in_time(entries)
+            if not entries:
+                return
+            failure: StoreError | None = None
+            try:
+                answers = await self._settle(entries, patience)
+            except Fenced:
+                # Presumed dead, and so not the one to say what becomes of the jobs.
+                answers = [STALE] * len(entries)
+            except LockTimeout:
+                await self._step_aside(entries)
+                return
+            except Rejected as error:
+                await self._isolate(entries, error)
+                return
+            except (Transient, trio.TooSlowError) as error:
+                failure = error if isinstance(error, Transient) else None
+                pause = next(pauses, None)
+                if pause is None:
+                    self._give_up(entries, failure)
+                    return
+                logger.warning(
+                    "settling %d attempts: %s; trying again in about %.2g s",
+                    len(entries),
+                    error or "no answer",
+                    pause,
+                )
+                await trio.sleep(pause * self._random.uniform(0.75, 1.25))
+                continue
+            self.sets += 1
+            for entry, answer in zip(entries, answers, strict=True):
+                self._clerk.settled(entry, answer)
+                _answer(entry)
+            return
+
+    async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
+        with trio.fail_at(
+            min(trio.current_time() + self._timings.call_timeout, self._latest)
+        ) as call:
+            self._calls.add(call)
+            try:
+                return await self._store.settle(
+                    [entry.plan for entry in entries],
+                    worker=entries[0].worker_id,
+                    patience=patience,
+                    notify=self._clerk.worth_telling(entries),
+                )
+            finally:
+                self._calls.discard(call)
+
+    def _in_time(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        now = trio.current_time()
+        late = [e for e in entries if min(e.deadline, self._latest) <= now]
+        if late:
+            self._give_up(late, None)
+            return [e for e in entries if min(e.deadline, self._latest) > now]
+        return entries
+
+    def _give_up(self, entries: Sequence[Entry], error: StoreError | None) -> None:
+        logger.error(
+            "gave up settling %d attempts (%s): they are handed back, or rescued",
+            len(entries),
+            error or "out of time",
+        )
+        for entry in entries:
+            self._clerk.given_up(entry)
+            _answer(entry)
+
+    async def _step_aside(self, entries: Sequence[Entry]) -> None:
+        """Someone holds a lock: those who may want it wait apart, the others go on at once."""
+        waiting = [entry for entry in entries if entry.wants_keys]
+        free = [entry for entry in entries if not entry.wants_keys]
+        if not waiting or not free:
+            # Nobody knows whose lock it is.
+            waiting, free = list(entries), []
+        self._alone.extend(waiting)
+        self._loners.unpark()
+        if free:
+            await self._flush(free)
+
+    async def _isolate(self, entries: Sequence[Entry], error: Rejected) -> None:
+        """Halve a set that the database refuses, until the plan at fault is alone."""
+        if len(entries) > 1:
+            middle = len(entries) // 2
+            await self._flush(entries[:middle])
+            await self._flush(entries[middle:])
+            return
+        [entry] = entries
+        plan = self._clerk.refused(entry, error)
+        if plan is None:
+            self._give_up(entries, error)
+        else:
+            entry.plan = plan
+            await self._flush(entries)
+
+
+def _answer(entry: Entry) -> None:
+    if entry.answered is not None:
+        entry.answered.set()

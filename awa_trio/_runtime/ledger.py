@@ -1,0 +1,327 @@
+"""The attempts a worker holds: from claim to the answer to their settlement.
+
+What is held here and what the rows say can differ: an answer was lost, or others
+acted on the job. The ledger compares, hands back what it does not know, and cuts what
+is no longer its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from .._core.errors import UndecodableArgs
+from .._core.job import JobState
+from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed
+from .._core.plan import Plan
+from .._core.registry import Registry, Task
+from .._core.settings import Timings
+from .._seam.errors import Rejected
+from .._seam.hearing import CutElsewhere
+from .._seam.protocol import WorkerStore
+from .._seam.values import Settled
+from .attempt import Attempt, log_end
+from .finalize import Entry, Finalizer
+from .job import FollowUps, Job
+from .planner import Planner
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .life import Life
+
+logger = logging.getLogger("awa_trio.worker")
+
+#: Seconds between two notifications for work that this worker may do itself.
+TELL_EVERY = 0.05
+
+
+@attrs.define
+class Counts:
+    """What has become of a worker's attempts, in its life."""
+
+    settled: dict[JobState, int] = attrs.field(factory=lambda: dict.fromkeys(JobState, 0))
+    """Settlements that applied, by the state the job moved to."""
+    stale: int = 0
+    """Settlements that came too late: the job was someone else's already."""
+    given_up: int = 0
+    """Settlements that could not be made in time."""
+    inserted: int = 0
+    """Follow-ups enqueued."""
+    duplicates: int = 0
+    """Follow-ups left out because a job holds their unique key."""
+
+
+class Ledger:
+    """The attempts of one worker.
+
+    Args:
+      registry: the tasks that run them.
+      store: where the rows are.
+      planner: decides what an ending writes.
+      timings: how long an attempt may take to end once it is cut.
+      threads: limits the threads of ordinary functions.
+      crashed: told of KeyboardInterrupt and SystemExit, which go on once they are recorded.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: WorkerStore,
+        planner: Planner,
+        timings: Timings,
+        threads: trio.CapacityLimiter,
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._planner = planner
+        self._timings = timings
+        self._threads = threads
+        self._crashed = crashed
+        self._held: dict[tuple[int, int], Attempt] = {}
+        self._told_at = float("-inf")
+        self._uncertain = trio.Event()
+        self.counts = Counts()
+        # They need the ledger to be made: set by `parts.assemble`.
+        self.finalizer: Finalizer
+        self.dispatcher: Dispatcher
+
+    # ---- holding
+
+    def hold(self, attempt: Attempt) -> None:
+        """An attempt was claimed."""
+        self._held[attempt.key] = attempt
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def running(self) -> list[Attempt]:
+        """The attempts whose handlers have not ended."""
+        return [attempt for attempt in self._held.values() if not attempt.ended]
+
+    def lost(self, worker_id: int) -> None:
+        """The worker that these were claimed for is dead: cut them, and let go of them."""
+        for attempt in self.running():
+            if attempt.worker_id == worker_id:
+                attempt.cut(Cut.LEASE_LOST)
+
+    def cut_elsewhere(self, news: CutElsewhere) -> None:
+        """Someone else settled an attempt: cut it, if it is held here."""
+        attempt = self._held.get((news.job_id, news.run_lease))
+        if attempt is not None and not attempt.settled:
+            attempt.cut(_why(news.to_state))
+
+    # ---- running
+
+    async def run(self, attempt: Attempt) -> None:
+        """Run an attempt to its end, and submit its settlement."""
+        task = self._registry.tasks[attempt.claimed.kind]
+        args: object = None
+        try:
+            args = self._registry.decode(task, attempt.claimed.raw_args)
+        except UndecodableArgs as error:
+            attempt.ended = True
+            ended: Ended = Raised(error)
+        else:
+            ended = await self._run_handler(attempt, task, args)
+        if attempt.settled:
+            self._let_go(attempt)
+            logger.warning("%s ended at last", attempt.describe())
+        else:
+            self.settle(attempt, ended, args)
+        if attempt.raised is not None:
+            self._crashed(attempt.raised)
+        if attempt.thread_finished is not None and not attempt.thread_finished.is_set():
+            logger.warning(
+                "%s is settled, but its thread goes on; the slot is taken until it ends",
+                attempt.describe(),
+            )
+            await attempt.thread_finished.wait()
+        await self.finalizer.room()
+
+    async def _run_handler(self, attempt: Attempt, task: Task, args: object) -> Ended:
+        prepare = partial(self._planner.prepare, by=attempt.claimed.id)
+        job = Job(attempt.claimed, args, FollowUps(attempt.buffer, prepare))
+        if task.in_thread:
+            return await attempt.run(
+                lambda job: attempt.in_thread(task.handler, job, self._threads), job
+            )
+        return await attempt.run(task.handler, job)
+
+    def settle(self, attempt: Attempt, ended: Ended, args: object = None) -> None:
+        """Decide what an ending writes, and submit it. Never blocks."""
+        attempt.settled = True
+        sealed = attempt.seal()
+        if not isinstance(ended, Returned):
+            log_end(attempt, ended)
+        plan = self._planner.plan(ended, attempt.claimed, sealed, args)
+        if plan is None:
+            self._let_go(attempt)
+        else:
+            self.finalizer.submit(Entry(plan, attempt.worker_id, attempt))
+
+    def hand_back(self, attempts: Sequence[Attempt]) -> None:
+        """Give back attempts that were claimed and never started."""
+        for attempt in attempts:
+            attempt.ended = True
+            self.settle(attempt, Orphaned())
+
+    # ---- what became of settlements (finalize.Clerk)
+
+    def settled(self, entry: Entry, answer: Settled) -> None:
+        """See `finalize.Clerk`."""
+        self._let_go(entry.attempt)
+        move = entry.plan.move
+        if not answer.applied:
+            self.counts.stale += 1
+            logger.info(
+                "the settlement of job %d under lease %d came too late: nothing was written",
+                move.job_id,
+                move.run_lease,
+            )
+            return
+        self.counts.settled[move.to_state] += 1
+        if answer.duplicate_of is not None:
+            logger.warning(
+                "job %d could not have its unique key back: job %d holds it",
+                move.job_id,
+                answer.duplicate_of,
+            )
+        for insert, inserted in zip(entry.plan.inserts, answer.insertions, strict=True):
+            if inserted.id is not None:
+                self.counts.inserted += 1
+                self.dispatcher.got_work(insert.queue)
+            else:
+                self.counts.duplicates += 1
+                logger.debug(
+                    "job %d: a follow-up of kind %s was left out: job %s holds its unique key",
+                    move.job_id,
+                    insert.kind,
+                    inserted.holder_id,
+                )
+
+    def given_up(self, entry: Entry) -> None:
+        """See `finalize.Clerk`."""
+        self._let_go(entry.attempt)
+        self.counts.given_up += 1
+        self.reconcile_soon()
+
+    def refused(self, entry: Entry, error: Rejected) -> Plan | None:
+        """See `finalize.Clerk`.
+
+        Prompt failure (ADR-046, "Open extensions"): the error is recorded now, under the
+        lease, instead of waiting for a rescue that would meet it again.
+        """
+        move = entry.plan.move
+        logger.error(
+            "the database refuses the settlement of job %d: %s", move.job_id, _headline(error)
+        )
+        if isinstance(entry.plan.settlement, ToFailed):
+            if not entry.plan.inserts:
+                return None
+            # Even its registered follow-ups are refused; the failure is what matters.
+            return attrs.evolve(entry.plan, inserts=())
+        cause = error.__cause__ or error
+        if entry.attempt is None:
+            # A rescue: its follow-ups are refused, the rescue is what matters.
+            return attrs.evolve(entry.plan, inserts=()) if entry.plan.inserts else None
+        return self._planner.plan_settlement(ToFailed(cause), entry.attempt.claimed)
+
+    def worth_telling(self, entries: Sequence[Entry]) -> bool:
+        """See `finalize.Clerk`."""
+        now = trio.current_time()
+        telling = False
+        for entry in entries:
+            if entry.plan.move.to_state is JobState.AVAILABLE:
+                return True
+            for insert in entry.plan.inserts:
+                if insert.run_at is None and not self.dispatcher.serves(insert.queue):
+                    telling = True
+        if telling and now - self._told_at >= TELL_EVERY:
+            self._told_at = now
+            return True
+        return False
+
+    def _let_go(self, attempt: Attempt | None) -> None:
+        if attempt is not None and attempt.ended:
+            self._held.pop(attempt.key, None)
+
+    # ---- comparing with the rows
+
+    def reconcile_soon(self) -> None:
+        """An answer was lost: find out what the rows say."""
+        self._uncertain.set()
+
+    async def reconcile(self, life: Life) -> None:
+        """Compare with the rows, every so often and whenever an answer was lost; until cancelled."""
+        while True:
+            self._uncertain = trio.Event()
+            with trio.move_on_after(self._timings.reconcile_interval):
+                await self._uncertain.wait()
+            if life.id is not None:
+                await self.reconcile_once(life.id)
+
+    async def reconcile_once(self, worker_id: int) -> None:
+        """Hand back attempts that only the rows know; cut those that only the ledger knows."""
+        async with self.dispatcher.lock:
+            running = [a for a in self.running() if a.worker_id == worker_id and not a.settled]
+            with trio.fail_after(self._timings.call_timeout):
+                rows = await self._store.running(worker_id)
+            marked = {(row.id, row.run_lease): row for row in rows}
+            orphans = [row for key, row in marked.items() if key not in self._held]
+            gone = [a for a in running if a.key not in marked and not a.settled]
+        if gone:
+            with trio.fail_after(self._timings.call_timeout):
+                details = await self._store.get([attempt.claimed.id for attempt in gone])
+            states = {row.id: row.state for row in details if row.state is JobState.CANCELLED}
+            for attempt in gone:
+                attempt.cut(_why(states.get(attempt.claimed.id, JobState.RUNNING)))
+        for row in orphans:
+            logger.warning(
+                "job %d (%s) is marked as run by this worker, which does not run it: handed back",
+                row.id,
+                row.kind,
+            )
+        plans = [self._planner.plan(Orphaned(), row) for row in orphans]
+        await self.finalizer.settle([Entry(plan, worker_id) for plan in plans if plan is not None])
+
+    # ---- handlers that will not end
+
+    async def watch_overdue(self) -> None:
+        """Settle attempts that were cut and do not end, without waiting for them; until cancelled."""
+        while True:
+            await trio.sleep(max(self._timings.abandon_after / 5, 0.01))
+            for attempt in self.running():
+                overdue = trio.current_time() - attempt.cut_since()
+                if overdue < self._timings.abandon_after or attempt.settled:
+                    continue
+                by = attempt.cut_by() or Cut.SHUTDOWN
+                logger.warning(
+                    "%s was cut (%s) and has not ended for %.1f s: it is settled without waiting;"
+                    " its slot is taken until it ends",
+                    attempt.describe(),
+                    by.value,
+                    overdue,
+                )
+                after = attempt.claimed.deadline if by is Cut.DEADLINE else None
+                self.settle(attempt, Abandoned(by, after=after))
+
+    def overdue(self) -> int:
+        """How many attempts have been settled without waiting for them."""
+        return sum(attempt.settled for attempt in self.running())
+
+
+def _why(state: JobState) -> Cut:
+    """Why an attempt was cut, from what became of its job."""
+    if state is JobState.CANCELLED:
+        return Cut.CANCELLED
+    return Cut.LEASE_LOST if state in (JobState.RUNNING, JobState.RETRYABLE) else Cut.SUPERSEDED
+
+
+def _headline(error: Rejected) -> str:
+    return type(error.__cause__ or error).__name__

@@ -1,0 +1,82 @@
+"""The parts of a worker, made to know each other.
+
+A worker runs them in its nurseries; the test harness runs some of them, so that a job
+worked in a test is worked by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+import attrs
+import trio
+
+from .._core.registry import Registry
+from .._core.settings import QueueSettings, Retention, Timings
+from .._seam.protocol import WorkerStore
+from .dispatch import Dispatcher, Slots
+from .finalize import Finalizer
+from .ledger import Ledger
+from .life import Life
+from .planner import Planner
+from .upkeep import Upkeep
+
+
+@attrs.frozen
+class Parts:
+    """What a worker consists of."""
+
+    life: Life
+    dispatcher: Dispatcher
+    ledger: Ledger
+    finalizer: Finalizer
+    upkeep: Upkeep
+
+
+def assemble(
+    registry: Registry,
+    store: WorkerStore,
+    *,
+    name: str,
+    queues: Mapping[str, QueueSettings],
+    timings: Timings,
+    retention: Retention,
+    random: Random,
+    crashed: Callable[[BaseException], None],
+) -> Parts:
+    """Make the parts of one worker; nothing runs yet.
+
+    Args:
+      registry: the tasks and follow-ups.
+      store: opened for this worker.
+      name: how people know the worker.
+      queues: the queues it serves.
+      timings: how often it does what nobody asks it to do.
+      retention: how long settled jobs are kept.
+      random: for jitter.
+      crashed: told of what must bring the worker down.
+    """
+    planner = Planner(registry, random)
+    slots = [Slots(queue, settings) for queue, settings in queues.items()]
+    kinds = {kind: task.deadline for kind, task in registry.tasks.items()}
+    threads = trio.CapacityLimiter(max(1, sum(s.settings.max_workers for s in slots)))
+    ledger = Ledger(registry, store, planner, timings, threads, crashed)
+    life = Life(store, name, timings, ledger.lost)
+    finalizer = Finalizer(store, ledger, timings, random)
+    dispatcher = Dispatcher(
+        store,
+        slots,
+        kinds,
+        hold=ledger.hold,
+        run=ledger.run,
+        worker_id=life.present_id,
+        uncertain=ledger.reconcile_soon,
+        fenced=life.fenced,
+        timings=timings,
+        random=random,
+    )
+    ledger.finalizer = finalizer
+    ledger.dispatcher = dispatcher
+    upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
+    return Parts(life, dispatcher, ledger, finalizer, upkeep)

@@ -1,0 +1,114 @@
+"""From an ending to a plan, with what this application registered.
+
+The decision is `_core`'s; here are the facts it needs: the task, its follow-ups, and
+one random number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from random import Random
+
+from .._core.errors import UndecodableArgs
+from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert
+from .._core.outcome import Ended, Settlement, ToCompleted, ToWaiting, settle
+from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan
+from .._core.registry import Registry
+from .._core.report import headline
+from .._core.request import EnqueueOptions
+from .._core.staging import NOTHING_STAGED, Sealed
+
+logger = logging.getLogger("awa_trio.worker")
+
+
+class Planner:
+    """Plans for the jobs of one application.
+
+    Args:
+      registry: its tasks and follow-ups.
+      random: for the jitter of backoffs.
+    """
+
+    def __init__(self, registry: Registry, random: Random) -> None:
+        self._registry = registry
+        self._random = random
+
+    def prepare(self, args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
+        """Prepare a follow-up of job ``by``.
+
+        Raises:
+          InvalidRequest: it breaks a rule.
+          UnknownKind: this application neither runs nor declares its kind.
+        """
+        return self._registry.prepare(args, options, reserved={TRIGGERED_BY: by})
+
+    def plan(
+        self,
+        ended: Ended,
+        job: Subject,
+        sealed: Sealed = NOTHING_STAGED,
+        args: object = None,
+    ) -> Plan | None:
+        """Decide what an ending writes; None if nothing.
+
+        Args:
+          ended: how the attempt ended, or what was done to the job.
+          job: the job as claimed or read.
+          sealed: what the attempt staged.
+          args: the job's arguments, if they have been decoded.
+        """
+        settlement = settle(ended, sealed, job)
+        if sealed.follow_ups and not isinstance(settlement, ToCompleted):
+            _log_discarded(settlement, job, sealed)
+        return self.plan_settlement(settlement, job, args)
+
+    def plan_settlement(
+        self, settlement: Settlement, job: Subject, args: object = None
+    ) -> Plan | None:
+        """Decide what a settlement writes; None if nothing."""
+        task = self._registry.tasks.get(job.kind)
+
+        def decoded() -> object:
+            if args is not None:
+                return args
+            if task is None or not isinstance(job, JobRow):
+                raise UndecodableArgs(f"this application has no task of kind {job.kind!r}")
+            return self._registry.decode(task, job.raw_args)
+
+        def specs(outcome: Outcome) -> Sequence[FollowUpSpec]:
+            return self._registry.specs(job.kind, outcome)
+
+        made = plan(
+            settlement,
+            job,
+            args=decoded,
+            specs=specs,
+            prepare=lambda returned: self.prepare(returned, {}, job.id),
+            fraction=self._random.random(),
+            backoff=None if task is None else task.backoff,
+        )
+        for error in () if made is None else made.left_out:
+            logger.error(
+                "job %d (%s) failed without its follow-up: %s: %s",
+                job.id,
+                job.kind,
+                error,
+                headline(error.__cause__ or error),
+            )
+        return made
+
+
+def _log_discarded(settlement: Settlement, job: Subject, sealed: Sealed) -> None:
+    """Say that staged follow-ups were discarded: loudly where it is almost always a mistake."""
+    parked = isinstance(settlement, ToWaiting)
+    logger.log(
+        logging.WARNING if parked else logging.DEBUG,
+        "job %d (%s): %d staged follow-ups were discarded%s",
+        job.id,
+        job.kind,
+        len(sealed.follow_ups),
+        "; the handler returned WaitForCallback, which ends the attempt that staged them"
+        if parked
+        else "",
+    )

@@ -1,0 +1,289 @@
+"""A worker: the nursery tree, and with it the order of shutdown.
+
+Each block outlives the ones inside it, so reading `_serve` upwards is shutting down: no
+more claims; the running attempts get their grace; then they are cut; settlements under
+way still commit; heartbeats stop last.
+
+The tree stands in a shield, so that a cancellation from outside is an orderly "now"
+rather than a blow to every task at once: a sentry outside it notices, and cuts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from random import Random
+from typing import final
+
+import attrs
+import trio
+
+from .._core.errors import ConfigurationError, WorkerCrashed
+from .._core.job import JobState
+from .._core.registry import Registry
+from .._core.settings import QueueSettings, Retention, Timings
+from .._seam.errors import StoreError
+from .._seam.hearing import CutElsewhere, GotWork, News, Reconnected
+from .._seam.protocol import WorkerStore
+from .parts import assemble
+
+logger = logging.getLogger("awa_trio.worker")
+
+#: Seconds that settlements may still take once the worker was told "now".
+LAST_WORDS = 5.0
+
+#: The shortest and the longest pause before a service that failed is started again.
+PAUSES = (0.1, 5.0)
+
+
+@attrs.frozen
+class WorkerStatistics:
+    """What a worker is doing at this moment, and has done in its life."""
+
+    running: int
+    """Attempts whose handlers have not ended."""
+    overdue: int
+    """Of these, those that were cut, did not end, and were settled without waiting."""
+    finalizing: int
+    """Settlements on their way to the database."""
+    settled: Mapping[JobState, int]
+    """Settlements that applied, by the state the job moved to."""
+    stale: int
+    """Settlements that came too late: the job was someone else's already."""
+    given_up: int
+    """Settlements that could not be made in time."""
+    inserted: int
+    """Follow-ups enqueued."""
+    duplicates: int
+    """Follow-ups left out because a job holds their unique key."""
+    rescued: int
+    """Attempts taken from workers that are dead."""
+    claims: int
+    """Claims made, with those that found nothing."""
+    sets: int
+    """Transactions that settled attempts."""
+    lives: int
+    """How often it has registered: more than once if it was presumed dead."""
+    leads: bool
+    """Whether it does the upkeep for all workers."""
+
+
+@final
+class Worker:
+    """A running worker, as `run_worker` gives it to whoever started it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: WorkerStore,
+        *,
+        queues: Mapping[str, QueueSettings],
+        grace: float,
+        timings: Timings,
+        retention: Retention,
+        name: str | None,
+        listen: bool,
+        random: Random,
+    ) -> None:
+        if not registry.tasks:
+            raise ConfigurationError("this app has no tasks; register one with @app.task(...)")
+        self._store = store
+        self._grace = grace
+        self._timings = timings
+        self._listen = listen
+        self._queues = tuple(queues)
+        self._name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._claiming = trio.CancelScope()
+        self._drain = trio.CancelScope()
+        self._crash: BaseException | None = None
+
+        self._parts = assemble(
+            registry,
+            store,
+            name=self._name,
+            queues=queues,
+            timings=timings,
+            retention=retention,
+            random=random,
+            crashed=self._crashed,
+        )
+
+    @property
+    def id(self) -> int | None:
+        """Its ID in the database; None while it is between two lives, or has ended."""
+        return self._parts.life.id
+
+    @property
+    def name(self) -> str:
+        """How people know it: host and process, unless given."""
+        return self._name
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues it serves."""
+        return self._queues
+
+    def stop(self) -> None:
+        """Claim no more, let the running attempts end within the worker's grace, then return.
+
+        Never blocks; calling it again changes nothing. To stop at once, cancel the scope
+        in which the worker runs.
+        """
+        self._claiming.cancel(reason="awa_trio: worker.stop()")
+
+    def statistics(self) -> WorkerStatistics:
+        """Count what it is doing, and has done."""
+        counts = self._parts.ledger.counts
+        return WorkerStatistics(
+            running=len(self._parts.ledger.running()),
+            overdue=self._parts.ledger.overdue(),
+            finalizing=self._parts.finalizer.backlog,
+            settled=dict(counts.settled),
+            stale=counts.stale,
+            given_up=counts.given_up,
+            inserted=counts.inserted,
+            duplicates=counts.duplicates,
+            rescued=self._parts.upkeep.rescued,
+            claims=self._parts.dispatcher.claims,
+            sets=self._parts.finalizer.sets,
+            lives=self._parts.life.lives,
+            leads=self._parts.upkeep.leads,
+        )
+
+    # ---- the tree
+
+    async def serve(self, started: Callable[[], None]) -> None:
+        """Run until stopped, cancelled, or brought down by a bug.
+
+        Args:
+          started: called once it is registered, hears news, and is about to claim.
+
+        Raises:
+          StoreError: it could not register, or could not begin to hear news.
+          trio.TooSlowError: nor did that fail, in time.
+          WorkerCrashed: one of its services failed in a way that is a bug.
+          KeyboardInterrupt: a handler was interrupted; its job is recorded as failed.
+          SystemExit: a handler asked for it; likewise.
+        """
+        failure: BaseException | None = None
+        async with trio.open_nursery() as sentry:
+            sentry.start_soon(self._watch_caller, name="awa:sentry")
+            with trio.CancelScope(shield=True):
+                try:
+                    await self._serve(started)
+                except BaseException as error:
+                    failure = _only(error)
+            sentry.cancel_scope.cancel()
+        failure = self._crash or failure
+        if failure is not None:
+            raise failure
+
+    async def _watch_caller(self) -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            self._cut_now("the worker's scope was cancelled")
+            raise
+
+    def _cut_now(self, reason: str) -> None:
+        """Stop at once: cut every attempt, and give settlements a few seconds."""
+        self._claiming.cancel(reason=f"awa_trio: {reason}")
+        self._drain.cancel(reason=f"awa_trio: {reason}")
+        self._parts.finalizer.hurry(LAST_WORDS)
+
+    def _crashed(self, error: BaseException) -> None:
+        self._crash = self._crash or error
+        self._cut_now(f"{type(error).__name__} in a handler or a service")
+
+    async def _serve(self, started: Callable[[], None]) -> None:
+        await self._parts.life.begin()
+        try:
+            async with trio.open_nursery() as services:  # they stop last
+                services.start_soon(self._service, "heartbeat", self._parts.life.heartbeat.run)
+                services.start_soon(self._service, "life", self._parts.life.run)
+                if self._listen:
+                    await services.start(self._hear)
+                services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
+                services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
+                services.start_soon(
+                    self._service, "reconcile", partial(self._parts.ledger.reconcile, self._parts.life)
+                )
+                async with trio.open_nursery() as finalizers:
+                    finalizers.start_soon(self._service, "finalizer", self._parts.finalizer.run)
+                    started()
+                    with self._drain:
+                        async with trio.open_nursery() as attempts:
+                            with self._claiming:
+                                claim = partial(self._parts.dispatcher.claim, attempts)
+                                await self._service("dispatcher", claim)
+                            self._parts.dispatcher.close()
+                            self._drain.deadline = trio.current_time() + self._grace
+                    await self._hand_back()
+                    self._parts.finalizer.close()
+                services.cancel_scope.cancel()
+        finally:
+            await self._unregister()
+
+    async def _hand_back(self) -> None:
+        """Leave no row marked as ours. Where that fails, rescue does it."""
+        self._parts.ledger.hand_back(self._parts.dispatcher.unstarted())
+        with trio.move_on_after(self._timings.finalize_deadline):
+            try:
+                await self._parts.finalizer.drained()
+                if self._parts.life.id is not None:
+                    await self._parts.ledger.reconcile_once(self._parts.life.id)
+            except (StoreError, trio.TooSlowError) as error:
+                logger.warning("could not compare with the rows at the end: %s", error)
+
+    async def _unregister(self) -> None:
+        try:
+            await self._parts.life.end()
+        except (StoreError, trio.TooSlowError) as error:
+            logger.warning("could not unregister: %s; the lease will run out", error)
+
+    async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a service: again if the database failed it, and down with the worker if a bug did."""
+        pause = PAUSES[0]
+        while True:
+            begun = trio.current_time()
+            try:
+                await run()
+                return
+            except (StoreError, trio.TooSlowError) as error:
+                if trio.current_time() - begun > 10 * pause:
+                    pause = PAUSES[0]
+                logger.warning(
+                    "the %s failed (%s): it starts again in %.2g s", name, error or "no answer", pause
+                )
+                await trio.sleep(pause)
+                pause = min(2 * pause, PAUSES[1])
+            except Exception as error:
+                logger.critical("the %s failed, and takes the worker down", name, exc_info=error)
+                crash = WorkerCrashed(f"the worker's {name} failed with {type(error).__name__}")
+                crash.__cause__ = error
+                self._crashed(crash)
+                return
+
+    async def _hear(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Hear news; a first connection that fails is the caller's to know."""
+        await self._store.listen(self._heard, task_status.started)
+
+    def _heard(self, news: News) -> None:
+        match news:
+            case GotWork(queue):
+                self._parts.dispatcher.got_work(queue)
+            case CutElsewhere():
+                self._parts.ledger.cut_elsewhere(news)
+            case Reconnected():
+                self._parts.dispatcher.got_work()
+                self._parts.ledger.reconcile_soon()
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one exception in a group of one, as it was raised: our nurseries are our business."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,36 @@
+"""What a worker may hear from its store. All of it is a hint: polling finds it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
+
+from .._core.job import JobState
+
+
+@attrs.frozen
+class GotWork:
+    """A queue got a job that is due."""
+
+    queue: str
+
+
+@attrs.frozen
+class CutElsewhere:
+    """Someone else settled an attempt that was running."""
+
+    job_id: int
+    run_lease: int
+    to_state: JobState
+    """What became of the job."""
+
+
+@attrs.frozen
+class Reconnected:
+    """Hearing begins, or begins again: anything may have been missed before."""
+
+
+News: TypeAlias = GotWork | CutElsewhere | Reconnected
+Hear: TypeAlias = Callable[[News], None]

@@ -1,0 +1,165 @@
+"""What a store does for the runtime and the client.
+
+Four protocols, because the dispatcher should not be able to remove jobs, nor a list
+of jobs to claim one. A store offers all of them.
+
+Every method is one transaction, and may be repeated when its answer was lost. Each
+raises the errors of `_seam.errors` and no others:
+
+- `Transient`, `LockTimeout`, `Rejected`: any of them;
+- `Fenced`: those that take the worker that writes.
+
+Cancelling a method leaves the store whole; whether the transaction happened is then
+unknown unless `trio.Cancelled` reached the caller, in which case it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NoReturn, Protocol
+
+from .._core.job import JobDetails, PreparedInsert
+from .._core.plan import Plan
+from .._core.settings import Retention
+from .hearing import Hear
+from .values import Claimed, Enqueued, Held, JobFilter, LostJob, Settled, Want
+
+
+class Producing(Protocol):
+    """Putting jobs in."""
+
+    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+        """Insert jobs together or not at all, leaving out duplicates; one answer per job."""
+        ...
+
+
+class Working(Protocol):
+    """Running jobs."""
+
+    async def register(self, name: str, lease: float) -> int:
+        """Begin the life of a worker; return its ID, which is never used again."""
+        ...
+
+    async def unregister(self, worker: int) -> None:
+        """End the life of a worker."""
+        ...
+
+    async def beat(self, worker: int) -> bool:
+        """Renew a worker's lease; False if it is fenced or unknown."""
+        ...
+
+    async def claim(
+        self, worker: int, wants: Sequence[Want], kinds: Mapping[str, float | None]
+    ) -> list[Claimed]:
+        """Claim jobs for which there is room, of known kinds, in the order they are to start.
+
+        Args:
+          worker: who will run them.
+          wants: the queues with room.
+          kinds: each kind the worker can run, with the seconds an attempt of it may
+              take, or None for the queue's.
+        """
+        ...
+
+    async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
+        """Seconds until the next job is due; 0 if someone else was claiming one; None if none waits."""
+        ...
+
+    async def settle(
+        self,
+        plans: Sequence[Plan],
+        *,
+        worker: int | None,
+        patience: float = 0.25,
+        strict: bool = False,
+        notify: bool = True,
+    ) -> list[Settled]:
+        """Apply plans in one transaction: each whose guard holds, with its inserts; no other.
+
+        Args:
+          plans: at most one per job.
+          worker: whose attempts they are; None if they are not a worker's own.
+          patience: seconds to wait for any one lock.
+          strict: raise `KeyTaken` and change nothing, rather than cancel a job whose
+              unique key another holds.
+          notify: whether to wake workers of queues that got work.
+
+        Raises:
+          Fenced: the worker is; nothing was written.
+          KeyTaken: only if ``strict``.
+        """
+        ...
+
+    async def running(self, worker: int) -> list[Held]:
+        """The attempts that the rows say the worker runs."""
+        ...
+
+
+class Upkeep(Protocol):
+    """What one worker does for all."""
+
+    async def lead(self, duty: str, worker: int, seconds: float) -> bool:
+        """Take or keep a duty for a time; False if another worker has it."""
+        ...
+
+    async def rescue(
+        self, most: int, *, deadline_slack: float, kinds: Sequence[str], strangers_after: float
+    ) -> list[LostJob]:
+        """Fence workers that missed their lease; list attempts that nobody will settle.
+
+        Args:
+          most: how many to list.
+          deadline_slack: seconds past its deadline in which a worker settles an attempt itself.
+          kinds: list attempts of these at once, ...
+          strangers_after: ... and of others once they have been lost for so many seconds.
+        """
+        ...
+
+    async def prune(self, retention: Retention, most: int) -> int:
+        """Remove settled jobs whose retention has passed, and their unique keys; how many."""
+        ...
+
+
+class Inspecting(Protocol):
+    """Looking at jobs."""
+
+    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
+        """The jobs that exist, in no order."""
+        ...
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """A page of jobs, newest first."""
+        ...
+
+
+class Store(Producing, Working, Upkeep, Inspecting, Protocol):
+    """Everything a store does."""
+
+
+class Pulse(Protocol):
+    """A worker's heartbeat, on a connection of its own."""
+
+    async def beat(self, worker: int) -> bool:
+        """Renew a worker's lease; False if it is fenced or unknown."""
+        ...
+
+
+class WorkerStore(Store, Protocol):
+    """A store opened for one worker, whose connections nobody else can use up."""
+
+    threaded_pulse: bool
+    """Whether the heartbeat can run in a thread with an event loop of its own: a store in
+    memory lives in one loop."""
+
+    def pulse(self) -> AbstractAsyncContextManager[Pulse]:
+        """Open the connection for the heartbeat, in the event loop that will use it."""
+        ...
+
+    async def listen(self, hear: Hear, ready: Callable[[], None]) -> NoReturn:
+        """Pass on news until cancelled, reconnecting as need be.
+
+        `Reconnected` comes first, and again whenever some may have been missed. ``ready``
+        is called once, when hearing has begun; a failure before that is raised.
+        """
+        ...

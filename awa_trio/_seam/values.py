@@ -1,0 +1,95 @@
+"""The values that cross the seam."""
+
+from __future__ import annotations
+
+import attrs
+
+from .._core.job import JobRow, JobState
+from .._core.outcome import Lost
+
+
+@attrs.frozen
+class Enqueued:
+    """What became of one enqueued job."""
+
+    id: int
+    """The new job, or the one that holds the unique key."""
+    inserted: bool
+    """False: a job with the same unique key exists, and nothing was inserted."""
+
+
+@attrs.frozen
+class Want:
+    """Room for jobs of one queue."""
+
+    queue: str
+    most: int
+    """How many may be claimed."""
+    deadline: float
+    """Seconds an attempt may take unless its kind or job says otherwise; 0 for no limit."""
+
+
+class Claimed(JobRow):
+    """A job as it was claimed: ``run_lease`` is the right to settle this attempt."""
+
+    state = JobState.RUNNING
+
+
+@attrs.frozen
+class LostJob:
+    """An attempt that its worker will not settle."""
+
+    job: Claimed
+    reason: Lost
+
+
+@attrs.frozen
+class Held:
+    """An attempt that the rows say a worker runs."""
+
+    id: int
+    run_lease: int
+    kind: str
+    attempt: int
+    max_attempts: int
+    state: JobState = JobState.RUNNING
+
+
+@attrs.frozen
+class Insertion:
+    """What became of one insert of a plan."""
+
+    id: int | None
+    """The new job; None if it was left out."""
+    holder_id: int | None = None
+    """The job that holds its unique key, if that is why."""
+
+
+@attrs.frozen
+class Settled:
+    """What became of one plan."""
+
+    applied: bool
+    """False: stale. The guard did not hold, and nothing of the plan was written."""
+    insertions: tuple[Insertion, ...] = ()
+    """One per insert of the plan, in order; empty if the plan was stale."""
+    duplicate_of: int | None = None
+    """The job that holds the unique key this one needed back: it was cancelled as its
+    duplicate, or completed without the key."""
+
+
+#: What becomes of nearly every plan.
+APPLIED = Settled(applied=True)
+STALE = Settled(applied=False)
+
+
+@attrs.frozen
+class JobFilter:
+    """Which jobs to list; None lets everything through."""
+
+    states: tuple[JobState, ...] | None = None
+    kind: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    before_id: int | None = None
+    """Only jobs with a smaller ID: the next page of a list that is newest first."""

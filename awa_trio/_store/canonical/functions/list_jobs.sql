@@ -1,0 +1,28 @@
+-- list_jobs: a page of jobs, newest first.
+--
+--   states     text[]  only these; null: all
+--   kind       text    only this; null: all
+--   queue      text    only this; null: all
+--   tag        text    only with this; null: all
+--   before_id  bigint  only with a smaller ID, for the next page; null: from the newest
+--   most       int     how many
+--
+-- Returns a row per job.
+--
+-- Locks: none.
+CREATE OR REPLACE FUNCTION awa.list_jobs(
+    states text[], kind text, queue text, tag text, before_id bigint, most int
+) RETURNS SETOF awa.job
+LANGUAGE sql STABLE
+AS $$
+    SELECT g.*
+      FROM (SELECT j.id FROM awa.jobs AS j
+             WHERE (states IS NULL OR j.state = ANY (states::awa.job_state[]))
+               AND (list_jobs.kind IS NULL OR j.kind = list_jobs.kind)
+               AND (list_jobs.queue IS NULL OR j.queue = list_jobs.queue)
+               AND (tag IS NULL OR tag = ANY (j.tags))
+               AND (before_id IS NULL OR j.id < before_id)
+             ORDER BY j.id DESC LIMIT most) AS p
+     CROSS JOIN LATERAL awa.get_jobs(ARRAY[p.id]) AS g
+     ORDER BY g.id DESC
+$$;

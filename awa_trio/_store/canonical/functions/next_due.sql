@@ -1,0 +1,26 @@
+-- next_due: how long a worker that found too little to do may sleep.
+--
+--   queues  text[]  the queues it serves
+--   kinds   text[]  the kinds it can run
+--
+-- Returns the seconds until the next job is due; 0 if one is due now, which someone
+-- else was claiming; null if no job waits.
+--
+-- Locks: none.
+CREATE OR REPLACE FUNCTION awa.next_due(queues text[], kinds text[]) RETURNS double precision
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN min(w.run_at) IS NOT NULL
+                    THEN greatest(extract(epoch FROM min(w.run_at) - clock_timestamp())::float8, 0) END
+          FROM unnest(queues) AS q (queue)
+         CROSS JOIN LATERAL awa.lanes(q.queue, kinds, NULL) AS l
+         CROSS JOIN LATERAL (
+               SELECT j.run_at FROM awa.jobs AS j
+                WHERE j.queue = q.queue AND j.kind = l.kind AND j.priority = l.priority
+                  AND j.state IN ('available', 'scheduled', 'retryable')
+                ORDER BY j.run_at, j.id LIMIT 1) AS w);
+END
+$$;

@@ -1,0 +1,429 @@
+"""A store in memory, for tests in which time is virtual.
+
+Trio's `MockClock` cannot meet a socket: it would let an hour pass while a query is
+under way. This store has no sockets, takes its time from a function, and passes the
+same contract as the SQL engines. It keeps no guarantee across processes, having none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from typing import NoReturn
+
+import anyio
+import attrs
+
+from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
+from .._core.outcome import Lost
+from .._core.plan import Plan
+from .._core.settings import Retention
+from .._seam.errors import Fenced, KeyTaken
+from .._seam.hearing import CutElsewhere, GotWork, Hear, Reconnected
+from .._seam.values import (
+    STALE,
+    Claimed,
+    Enqueued,
+    Held,
+    Insertion,
+    JobFilter,
+    LostJob,
+    Settled,
+    Want,
+)
+
+WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
+
+#: Virtual time begins at 0; this is what that is called.
+EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+#: Of a job's errors, the latest are kept; as functions/add_error.sql.
+KEPT_ERRORS = 25
+
+
+@attrs.define
+class _Worker:
+    lease: float
+    beat_at: float
+    fenced_at: float | None = None
+
+
+class MemoryStore:
+    """Jobs in memory.
+
+    Args:
+      clock: returns the time in seconds; `trio.current_time` obeys `MockClock`.
+    """
+
+    #: It lives in one event loop, so its heartbeat cannot have another.
+    threaded_pulse = False
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._jobs: dict[int, JobDetails] = {}
+        self._claims: dict[bytes, int] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._leaders: dict[str, tuple[int, float]] = {}
+        self._ids = count(1)
+        self._worker_ids = count(1)
+        self._hearers: list[Hear] = []
+
+    def _now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._clock())
+
+    # ---- producing
+
+    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+        """See `_seam.protocol.Producing`."""
+        await anyio.lowlevel.checkpoint()
+        answers = []
+        for job in jobs:
+            holder = self._holder(job)
+            if holder is None:
+                answers.append(Enqueued(self._insert(job), True))
+            else:
+                answers.append(Enqueued(holder, False))
+        if notify:
+            self._tell_of_work(jobs)
+        return answers
+
+    def _initial(self, job: PreparedInsert) -> JobState:
+        later = job.run_at is not None and job.run_at > self._now()
+        return JobState.SCHEDULED if later else JobState.AVAILABLE
+
+    def _holder(self, job: PreparedInsert) -> int | None:
+        if job.unique_key is None or not holds(job.unique_states, self._initial(job)):
+            return None
+        return self._claims.get(job.unique_key)
+
+    def _insert(self, job: PreparedInsert) -> int:
+        now = self._now()
+        row = JobDetails(
+            id=next(self._ids),
+            kind=job.kind,
+            queue=job.queue,
+            priority=job.priority,
+            attempt=0,
+            max_attempts=job.max_attempts,
+            raw_args=job.args,
+            raw_metadata=job.metadata,
+            raw_tags=job.tags or None,
+            created_at=now,
+            run_at=now if job.run_at is None else job.run_at.astimezone(timezone.utc),
+            deadline=job.deadline,
+            ordering_key=job.ordering_key,
+            run_lease=0,
+            state=self._initial(job),
+            errors=[],
+            worker_id=None,
+            attempted_at=None,
+            deadline_at=None,
+            finalized_at=None,
+            unique_key=job.unique_key,
+            unique_states=job.unique_states if job.unique_key is not None else None,
+        )
+        self._jobs[row.id] = row
+        if row.unique_key is not None and holds(row.unique_states, row.state):
+            self._claims[row.unique_key] = row.id
+        return row.id
+
+    # ---- working
+
+    async def register(self, name: str, lease: float) -> int:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        worker = next(self._worker_ids)
+        self._workers[worker] = _Worker(lease, self._clock())
+        return worker
+
+    async def unregister(self, worker: int) -> None:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._workers.pop(worker, None)
+        self._leaders = {d: who for d, who in self._leaders.items() if who[0] != worker}
+
+    async def beat(self, worker: int) -> bool:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        if (found := self._workers.get(worker)) is None or found.fenced_at is not None:
+            return False
+        found.beat_at = self._clock()
+        return True
+
+    def _check(self, worker: int) -> None:
+        if (found := self._workers.get(worker)) is None or found.fenced_at is not None:
+            raise Fenced(f"worker {worker} is fenced")
+
+    async def claim(
+        self, worker: int, wants: Sequence[Want], kinds: Mapping[str, float | None]
+    ) -> list[Claimed]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._check(worker)
+        claimed = []
+        for want in wants:
+            due = [row for row in self._waiting([want.queue], kinds) if row.run_at <= self._now()]
+            due.sort(key=lambda row: (row.priority, row.run_at, row.id))
+            for row in due[: want.most]:
+                if self._move(row, JobState.RUNNING) is not None:
+                    continue
+                deadline = row.deadline
+                if deadline is None:
+                    deadline = kinds[row.kind]
+                if deadline is None:
+                    deadline = want.deadline
+                now = self._now()
+                row.worker_id = worker
+                row.run_lease += 1
+                row.attempt += 1
+                row.attempted_at = now
+                row.deadline_at = now + timedelta(seconds=deadline) if deadline else None
+                claimed.append(_claimed(row, deadline))
+        return claimed
+
+    def _waiting(self, queues: Sequence[str], kinds: Iterable[str]) -> list[JobDetails]:
+        return [
+            row
+            for row in self._jobs.values()
+            if row.state in WAITING and row.queue in queues and row.kind in kinds
+        ]
+
+    async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        due = [row.run_at for row in self._waiting(queues, kinds)]
+        return max(0.0, (min(due) - self._now()).total_seconds()) if due else None
+
+    async def settle(
+        self,
+        plans: Sequence[Plan],
+        *,
+        worker: int | None,
+        patience: float = 0.25,
+        strict: bool = False,
+        notify: bool = True,
+    ) -> list[Settled]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        if worker is not None:
+            self._check(worker)
+        before = copy.deepcopy((self._jobs, self._claims)) if strict else None
+        answers: dict[int, Settled] = {}
+        # As the SQL does: all moves let go of keys before any takes one, and moves
+        # take keys before inserts do.
+        applied = [plan for plan in plans if self._applies(plan)]
+        for plan in applied:
+            self._release(plan)
+        losers: dict[int, int] = {}
+        for plan in applied:
+            holder = self._apply(plan)
+            if holder is not None:
+                losers[plan.move.job_id] = holder
+        if strict and losers:
+            assert before is not None
+            self._jobs, self._claims = before
+            raise KeyTaken(next(iter(losers.values())))
+        for plan in applied:
+            insertions = tuple(map(self._insertion, plan.inserts))
+            answers[id(plan)] = Settled(True, insertions, losers.get(plan.move.job_id))
+        for plan in applied:
+            move = plan.move
+            if worker is None and move.from_state is JobState.RUNNING:
+                self._tell(CutElsewhere(move.job_id, move.run_lease, move.to_state))
+            if notify:
+                self._tell_of_work(plan.inserts)
+                if move.to_state is JobState.AVAILABLE:
+                    self._tell(GotWork(self._jobs[move.job_id].queue))
+        return [answers.get(id(plan), STALE) for plan in plans]
+
+    def _applies(self, plan: Plan) -> bool:
+        move = plan.move
+        row = self._jobs.get(move.job_id)
+        return (
+            row is not None
+            and row.run_lease == move.run_lease
+            and row.state is move.from_state
+            and row.state is not JobState.COMPLETED
+        )
+
+    def _release(self, plan: Plan) -> None:
+        row = self._jobs[plan.move.job_id]
+        if not holds(row.unique_states, plan.move.to_state):
+            self._let_go(row)
+
+    def _let_go(self, row: JobDetails) -> None:
+        if row.unique_key is not None and self._claims.get(row.unique_key) == row.id:
+            del self._claims[row.unique_key]
+
+    def _apply(self, plan: Plan) -> int | None:
+        """Apply a move; return the job that holds the key this one needed back, if any."""
+        move = plan.move
+        row = self._jobs[move.job_id]
+        if move.error is not None:
+            self._record(row, move.error, move.to_state)
+        row.attempt = move.attempt
+        row.worker_id = None
+        row.deadline_at = None
+        if move.seconds is not None:
+            row.run_at = self._now() + timedelta(seconds=move.seconds)
+        row.finalized_at = self._now() if move.to_state.terminal else None
+        return self._move(row, move.to_state)
+
+    def _move(self, row: JobDetails, to: JobState) -> int | None:
+        """Change a job's state and its hold on its key; as functions/exchange_keys.sql."""
+        row.state = to
+        if row.unique_key is None or not holds(row.unique_states, to):
+            self._let_go(row)
+            return None
+        holder = self._claims.setdefault(row.unique_key, row.id)
+        if holder == row.id:
+            return None
+        row.unique_key = row.unique_states = None
+        if to is not JobState.COMPLETED:
+            row.state = JobState.CANCELLED
+            row.finalized_at = self._now()
+            self._record(row, f"cancelled: duplicate of job {holder}", JobState.CANCELLED)
+        return holder
+
+    def _record(self, row: JobDetails, error: str, to: JobState) -> None:
+        terminal = to in (JobState.FAILED, JobState.CANCELLED)
+        entry = JobError(error, row.attempt, self._now(), terminal)
+        row.errors = [*row.errors, entry][-KEPT_ERRORS:]
+
+    def _insertion(self, job: PreparedInsert) -> Insertion:
+        holder = self._holder(job)
+        return Insertion(self._insert(job)) if holder is None else Insertion(None, holder)
+
+    async def running(self, worker: int) -> list[Held]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        return [
+            Held(row.id, row.run_lease, row.kind, row.attempt, row.max_attempts)
+            for row in self._jobs.values()
+            if row.state is JobState.RUNNING and row.worker_id == worker
+        ]
+
+    # ---- upkeep
+
+    async def lead(self, duty: str, worker: int, seconds: float) -> bool:
+        """See `_seam.protocol.Upkeep`."""
+        await anyio.lowlevel.checkpoint()
+        holder, until = self._leaders.get(duty, (worker, 0.0))
+        if holder != worker and until >= self._clock():
+            return False
+        self._leaders[duty] = (worker, self._clock() + seconds)
+        return True
+
+    async def rescue(
+        self, most: int, *, deadline_slack: float, kinds: Sequence[str], strangers_after: float
+    ) -> list[LostJob]:
+        """See `_seam.protocol.Upkeep`."""
+        await anyio.lowlevel.checkpoint()
+        now = self._clock()
+        for found in self._workers.values():
+            if found.fenced_at is None and found.beat_at < now - found.lease:
+                found.fenced_at = now
+        lost = []
+        for row in self._jobs.values():
+            if row.state is not JobState.RUNNING or row.worker_id is None:
+                continue
+            assert row.attempted_at is not None
+            owner = self._workers.get(row.worker_id)
+            reason, since = Lost.STALE_WORKER, (row.attempted_at - EPOCH).total_seconds()
+            if owner is not None and owner.fenced_at is not None:
+                since = owner.fenced_at
+            elif owner is not None:
+                if row.deadline_at is None:
+                    continue
+                reason = Lost.DEADLINE
+                since = (row.deadline_at - EPOCH).total_seconds() + deadline_slack
+                if since >= now:
+                    continue
+            if row.kind in kinds or since + strangers_after < now:
+                lost.append(LostJob(_claimed(row, row.deadline), reason))
+        return lost[:most]
+
+    async def prune(self, retention: Retention, most: int) -> int:
+        """See `_seam.protocol.Upkeep`."""
+        await anyio.lowlevel.checkpoint()
+        old = []
+        for row in self._jobs.values():
+            kept = retention.completed if row.state is JobState.COMPLETED else retention.failed
+            if row.finalized_at is None:
+                continue
+            if (self._now() - row.finalized_at).total_seconds() > kept:
+                old.append(row)
+        old.sort(key=lambda row: row.finalized_at or EPOCH)
+        for row in old[:most]:
+            self._let_go(row)
+            del self._jobs[row.id]
+        return len(old[:most])
+
+    # ---- inspecting
+
+    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return [copy.copy(self._jobs[i]) for i in ids if i in self._jobs]
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        rows = [
+            copy.copy(row)
+            for row in sorted(self._jobs.values(), key=lambda row: -row.id)
+            if (wanted.states is None or row.state in wanted.states)
+            and (wanted.kind is None or row.kind == wanted.kind)
+            and (wanted.queue is None or row.queue == wanted.queue)
+            and (wanted.tag is None or wanted.tag in row.tags)
+            and (wanted.before_id is None or row.id < wanted.before_id)
+        ]
+        return rows[:most]
+
+    # ---- hearing
+
+    def _tell(self, news: GotWork | CutElsewhere) -> None:
+        for hear in self._hearers:
+            hear(news)
+
+    def _tell_of_work(self, jobs: Sequence[PreparedInsert]) -> None:
+        for queue in {j.queue for j in jobs if self._initial(j) is JobState.AVAILABLE}:
+            self._tell(GotWork(queue))
+
+    async def listen(self, hear: Hear, ready: Callable[[], None]) -> NoReturn:
+        """See `_seam.protocol.WorkerStore`."""
+        self._hearers.append(hear)
+        try:
+            ready()
+            hear(Reconnected())
+            await anyio.sleep_forever()
+        finally:
+            self._hearers.remove(hear)
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def pulse(self) -> AsyncIterator[MemoryStore]:
+        """See `_seam.protocol.WorkerStore`."""
+        yield self
+
+
+def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
+    return Claimed(
+        id=row.id,
+        kind=row.kind,
+        queue=row.queue,
+        priority=row.priority,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        raw_args=row.raw_args,
+        raw_metadata=row.raw_metadata,
+        raw_tags=row.raw_tags,
+        created_at=row.created_at,
+        run_at=row.run_at,
+        deadline=deadline,
+        ordering_key=row.ordering_key,
+        run_lease=row.run_lease,
+    )

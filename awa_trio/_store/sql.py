@@ -1,0 +1,396 @@
+"""The thin class over an engine's SQL functions.
+
+An engine is a folder of SQL: the functions have the same names and parameters in each,
+so everything here holds for all of them. Which locks a call takes, and what its answer
+means, is said at the head of the function's own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from typing import Any, LiteralString, NoReturn, Protocol, TypeAlias, cast
+
+import psycopg
+from psycopg import pq
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Loader
+from psycopg.rows import tuple_row
+from psycopg.types.numeric import Int4, Int8
+
+from .._core.job import JobDetails, JobError, JobState, PreparedInsert
+from .._core.outcome import Lost
+from .._core.plan import Plan
+from .._core.settings import Retention
+from .._pg import arrays
+from .._pg.listener import Listener
+from .._seam.hearing import CutElsewhere, GotWork, Hear, News, Reconnected
+from .._seam.values import (
+    APPLIED,
+    STALE,
+    Claimed,
+    Enqueued,
+    Held,
+    Insertion,
+    JobFilter,
+    LostJob,
+    Settled,
+    Want,
+)
+from .failures import store_error
+from .inserts import NO_COLUMNS, columns, optional
+
+
+Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
+
+
+class Connections(Protocol):
+    """Where a store borrows connections; `_pg.pool.Pool` is one."""
+
+    def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """Borrow one for a block."""
+        ...
+
+
+def call(function: str, parameters: int) -> LiteralString:
+    """Return the statement that calls one of the engine's functions."""
+    places = ", ".join(f"${n + 1}" for n in range(parameters))
+    return cast("LiteralString", f"SELECT * FROM awa.{function}({places})")
+
+
+ENQUEUE = call("enqueue_many", 13)
+REGISTER = call("register", 2)
+UNREGISTER = call("unregister", 1)
+BEAT = call("beat", 1)
+CLAIM = call("claim", 6)
+NEXT_DUE = call("next_due", 2)
+SETTLE = call("settle", 25)
+RUNNING = call("running", 1)
+LEAD = call("lead", 3)
+RESCUE = call("rescue", 4)
+PRUNE = call("prune", 3)
+GET = call("get_jobs", 1)
+LIST = call("list_jobs", 6)
+
+
+class SqlStore:
+    """A store whose transactions are calls of the ``awa`` schema's functions."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def _rows(self, statement: LiteralString, parameters: Sequence[Any]) -> list[Any]:
+        try:
+            async with self._connections.connection() as connection:
+                cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+                await cursor.execute(statement, parameters, binary=True)
+                return await cursor.fetchall()
+        except psycopg.Error as error:
+            raise store_error(error) from error
+
+    async def _value(self, statement: LiteralString, parameters: Sequence[Any]) -> Any:
+        return (await self._rows(statement, parameters))[0][0]
+
+    # ---- producing
+
+    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+        """See `_seam.protocol.Producing`."""
+        if not jobs:
+            return []
+        return enqueued(await self._rows(ENQUEUE, (*columns(jobs), notify)))
+
+    # ---- working
+
+    async def register(self, name: str, lease: float) -> int:
+        """See `_seam.protocol.Working`."""
+        return cast("int", await self._value(REGISTER, (name, float(lease))))
+
+    async def unregister(self, worker: int) -> None:
+        """See `_seam.protocol.Working`."""
+        await self._rows(UNREGISTER, (Int8(worker),))
+
+    async def beat(self, worker: int) -> bool:
+        """See `_seam.protocol.Working`."""
+        return cast("bool", await self._value(BEAT, (Int8(worker),)))
+
+    async def claim(
+        self, worker: int, wants: Sequence[Want], kinds: Mapping[str, float | None]
+    ) -> list[Claimed]:
+        """See `_seam.protocol.Working`."""
+        rows = await self._rows(
+            CLAIM,
+            (
+                Int8(worker),
+                arrays.texts([want.queue for want in wants]),
+                arrays.int4s([want.most for want in wants]),
+                arrays.float8s([want.deadline for want in wants]),
+                arrays.texts(list(kinds)),
+                arrays.float8s(list(kinds.values())),
+            ),
+        )
+        return [Claimed(*row) for row in rows]
+
+    async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
+        """See `_seam.protocol.Working`."""
+        parameters = (arrays.texts(queues), arrays.texts(kinds))
+        return cast("float | None", await self._value(NEXT_DUE, parameters))
+
+    async def settle(
+        self,
+        plans: Sequence[Plan],
+        *,
+        worker: int | None,
+        patience: float = 0.25,
+        strict: bool = False,
+        notify: bool = True,
+    ) -> list[Settled]:
+        """See `_seam.protocol.Working`."""
+        if not plans:
+            return []
+        moves = [plan.move for plan in plans]
+        parents = [n for n, plan in enumerate(plans, 1) for _ in plan.inserts]
+        inserts = [insert for plan in plans for insert in plan.inserts]
+        [(stale, new_ids, new_holders, losers, holders)] = await self._rows(
+            SETTLE,
+            (
+                None if worker is None else Int8(worker),
+                Int4(max(1, round(patience * 1000))),
+                strict,
+                arrays.int8s([move.job_id for move in moves]),
+                arrays.int8s([move.run_lease for move in moves]),
+                "{" + ",".join([move.from_state for move in moves]) + "}",
+                "{" + ",".join([move.to_state for move in moves]) + "}",
+                arrays.int4s([move.attempt for move in moves]),
+                optional(arrays.float8s, [move.seconds for move in moves]),
+                optional(arrays.texts, [move.error for move in moves]),
+                optional(arrays.texts, [move.token for move in moves]),
+                arrays.int4s(parents) if parents else None,
+                *(columns(inserts) if inserts else NO_COLUMNS),
+                notify,
+            ),
+        )
+        if stale is None and new_ids is None and losers is None:
+            return [APPLIED] * len(plans)
+        return _settled(plans, stale, new_ids, new_holders, losers, holders)
+
+    async def running(self, worker: int) -> list[Held]:
+        """See `_seam.protocol.Working`."""
+        return [Held(*row) for row in await self._rows(RUNNING, (Int8(worker),))]
+
+    # ---- upkeep
+
+    async def lead(self, duty: str, worker: int, seconds: float) -> bool:
+        """See `_seam.protocol.Upkeep`."""
+        return cast("bool", await self._value(LEAD, (duty, Int8(worker), float(seconds))))
+
+    async def rescue(
+        self, most: int, *, deadline_slack: float, kinds: Sequence[str], strangers_after: float
+    ) -> list[LostJob]:
+        """See `_seam.protocol.Upkeep`."""
+        parameters = (
+            Int4(most),
+            float(deadline_slack),
+            arrays.texts(kinds),
+            float(strangers_after),
+        )
+        rows = await self._rows(RESCUE, parameters)
+        return [LostJob(Claimed(*row[:-1]), Lost[row[-1]]) for row in rows]
+
+    async def prune(self, retention: Retention, most: int) -> int:
+        """See `_seam.protocol.Upkeep`."""
+        parameters = (float(retention.completed), float(retention.failed), Int4(most))
+        return cast("int", await self._value(PRUNE, parameters))
+
+    # ---- inspecting
+
+    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        return [_details(row) for row in await self._rows(GET, (arrays.int8s(ids),))]
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(
+            LIST,
+            (
+                None if wanted.states is None else arrays.texts(wanted.states),
+                wanted.kind,
+                wanted.queue,
+                wanted.tag,
+                None if wanted.before_id is None else Int8(wanted.before_id),
+                Int4(most),
+            ),
+        )
+        return [_details(row) for row in rows]
+
+
+def enqueued(rows: Sequence[Any]) -> list[Enqueued]:
+    """Return what ``awa.enqueue_many`` answered as values."""
+    return [Enqueued(*row) for row in rows]
+
+
+def _settled(
+    plans: Sequence[Plan],
+    stale: Sequence[int] | None,
+    new_ids: Sequence[int | None] | None,
+    new_holders: Sequence[int | None] | None,
+    losers: Sequence[int] | None,
+    holders: Sequence[int] | None,
+) -> list[Settled]:
+    stale_numbers = frozenset(stale or ())
+    duplicate_of = dict(zip(losers or (), holders or (), strict=True))
+    answers: list[Settled] = []
+    first = 0
+    for number, plan in enumerate(plans, 1):
+        last = first + len(plan.inserts)
+        if number in stale_numbers:
+            answers.append(STALE)
+        else:
+            ids = (new_ids or ())[first:last]
+            held_by = (new_holders or (None,) * last)[first:last]
+            insertions = tuple(map(Insertion, ids, held_by))
+            answers.append(Settled(True, insertions, duplicate_of.get(plan.move.job_id)))
+        first = last
+    return answers
+
+
+def _details(row: Sequence[Any]) -> JobDetails:
+    *common, state, errors, worker, attempted, deadline, finalized, key, states = row
+    return JobDetails(
+        *common,
+        JobState(state),
+        [
+            JobError(x["error"], x["attempt"], datetime.fromisoformat(x["at"]), x["terminal"])
+            for x in errors or ()
+        ],
+        worker,
+        attempted,
+        deadline,
+        finalized,
+        None if key is None else bytes(key),
+        states,
+    )
+
+
+class _RawJson(Loader):
+    """JSON as the bytes that were stored: decoded by whoever reads it, if anybody does."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Any) -> bytes:
+        return bytes(data)
+
+
+class _RawJsonText(_RawJson):
+    format = pq.Format.TEXT
+
+
+class _Utc(Loader):
+    """An instant in UTC, whatever time zone the session has.
+
+    psycopg's own loader converts to the session's, where the last day of the year 9999
+    may not exist.
+    """
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Any) -> datetime:
+        return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+
+
+def adapt(context: AdaptContext) -> None:
+    """Prepare one of the store's own connections for what it sends and receives."""
+    arrays.register(context)
+    for loader in (_RawJson, _RawJsonText):
+        context.adapters.register_loader("json", loader)
+    context.adapters.register_loader("timestamptz", _Utc)
+
+
+class SqlPulse:
+    """A worker's heartbeat on one connection, opened again whenever it is lost."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+
+    async def beat(self, worker: int) -> bool:
+        """See `_seam.protocol.Pulse`."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = await self._connect()
+            cursor = psycopg.AsyncRawCursor(self._connection, row_factory=tuple_row)
+            await cursor.execute(BEAT, (Int8(worker),))
+            row = await cursor.fetchone()
+        except psycopg.Error as error:
+            await self.aclose()
+            raise store_error(error) from error
+        return row is not None and bool(row[0])
+
+    async def aclose(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+class SqlWorkerStore(SqlStore):
+    """A store for one worker, whose connections nobody else can use up.
+
+    Args:
+      connections: a pool of its own.
+      connect: opens one connection in the running event loop, for the heartbeat and
+          for hearing news.
+    """
+
+    threaded_pulse = True
+
+    def __init__(self, connections: Connections, connect: Connect) -> None:
+        super().__init__(connections)
+        self._connect = connect
+
+    @asynccontextmanager
+    async def pulse(self) -> AsyncIterator[SqlPulse]:
+        """See `_seam.protocol.WorkerStore`."""
+        pulse = SqlPulse(self._connect)
+        try:
+            yield pulse
+        finally:
+            await pulse.aclose()
+
+    async def listen(self, hear: Hear, ready: Callable[[], None]) -> NoReturn:
+        """See `_seam.protocol.WorkerStore`."""
+
+        def heard(channel: str, payload: str) -> bool:
+            news = parse(channel, payload)
+            if news is not None:
+                hear(news)
+            return news is not None
+
+        listener = Listener(
+            self._connect, [JOBS_CHANNEL, CUT_CHANNEL], heard, lambda: hear(Reconnected())
+        )
+        try:
+            await listener.run(ready)
+        except psycopg.Error as error:
+            raise store_error(error) from error
+
+
+#: As the SQL functions name them.
+JOBS_CHANNEL = "awa:jobs"
+CUT_CHANNEL = "awa:cut"
+
+
+def parse(channel: str, payload: str) -> News | None:
+    """Return what a notification means; None if it means nothing: anyone may send one."""
+    if channel == JOBS_CHANNEL:
+        return GotWork(payload) if 0 < len(payload) <= 200 else None
+    if channel == CUT_CHANNEL:
+        try:
+            job_id, run_lease, state = payload.split(" ")
+            return CutElsewhere(int(job_id), int(run_lease), JobState(state))
+        except ValueError:
+            return None
+    return None

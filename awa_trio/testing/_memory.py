@@ -1,0 +1,52 @@
+"""A client of a store in memory, for tests in which time is virtual."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import psycopg
+import trio
+
+from .._app.app import App
+from .._app.client import Client
+from .._core.errors import ConfigurationError
+from .._seam.protocol import WorkerStore
+from .._store.memory import MemoryStore
+
+
+class MemoryBackend:
+    """A client's ground without a database."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(trio.current_time)
+
+    @asynccontextmanager
+    async def worker_store(self) -> AsyncIterator[WorkerStore]:
+        """The same store: there is nothing to use up."""
+        yield self.store
+
+    def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """Refuse: there is no connection.
+
+        Raises:
+          ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "a store in memory has no transactions of yours; test this against PostgreSQL,"
+            " with the fixtures in awa_trio.testing.fixtures"
+        )
+
+
+def memory_client(app: App | None = None) -> Client:
+    """Return a client whose jobs are in memory, in Trio's time.
+
+    With `trio.testing.MockClock` an hour of schedules, backoffs, deadlines and leases
+    passes in milliseconds. It passes the same contract as the PostgreSQL store, and has no
+    transactions.
+
+    Args:
+      app: as for `awa_trio.connect`.
+    """
+    return Client(MemoryBackend(), app)

@@ -1,0 +1,147 @@
+"""Work jobs in a test, one at a time, by the functions a worker calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import trio
+
+from .._app.app import App, registry_of, worker_queues
+from .._app.client import Client
+from .._core.job import JobDetails, JobState
+from .._core.settings import Retention, Timings
+from .._runtime.attempt import Attempt
+from .._runtime.parts import Parts, assemble
+from .._seam.protocol import WorkerStore
+from .._seam.values import Want
+
+#: Long enough that no test is presumed dead while its author looks at a debugger.
+_TIMINGS = Timings(heartbeat=600.0, lease=3600.0)
+
+
+@attrs.frozen
+class Worked:
+    """What became of one job that was worked."""
+
+    job: JobDetails
+    """The job afterwards."""
+
+    @property
+    def state(self) -> JobState:
+        """The state it moved to."""
+        return self.job.state
+
+    @property
+    def error(self) -> str | None:
+        """What this attempt recorded, if anything."""
+        errors = [e for e in self.job.errors if e.attempt == self.job.attempt]
+        return errors[-1].error if errors else None
+
+
+async def work_one(
+    app: App, client: Client, *, kind: str | None = None, queue: str | None = None
+) -> Worked | None:
+    """Claim the next job that is due, run it, settle it; return what became of it.
+
+    The same functions as a worker's: staged follow-ups are inserted with its completion,
+    and discarded on every other ending; a staging failure poisons it; deadlines cut it.
+
+    Args:
+      app: the tasks that may run it.
+      client: where the jobs are.
+      kind: only of this kind; default, any the app knows.
+      queue: only of this queue; default, any the app knows.
+
+    Returns:
+      None if no job was due.
+
+    Raises:
+      KeyboardInterrupt: the handler was interrupted; the job is recorded as failed.
+      SystemExit: the handler raised it; likewise.
+    """
+    async with _workbench(app, client) as (store, parts):
+        return await _work_next(app, store, parts, kind, queue)
+
+
+async def drain(
+    app: App,
+    client: Client,
+    *,
+    kind: str | None = None,
+    queue: str | None = None,
+    most: int = 10_000,
+) -> list[Worked]:
+    """Work jobs one after another until none is due; follow-ups too.
+
+    Args:
+      app: the tasks that may run them.
+      client: where the jobs are.
+      kind: only of this kind; default, any the app knows.
+      queue: only of this queue; default, any the app knows.
+      most: how many, so that a job that enqueues itself ends the test, not the machine.
+
+    Raises:
+      RuntimeError: ``most`` jobs were worked and another is due.
+      KeyboardInterrupt: as `work_one`.
+      SystemExit: as `work_one`.
+    """
+    worked: list[Worked] = []
+    async with _workbench(app, client) as (store, parts):
+        while (one := await _work_next(app, store, parts, kind, queue)) is not None:
+            worked.append(one)
+            if len(worked) > most:
+                raise RuntimeError(f"{most} jobs were worked and more are due: give most=...")
+    return worked
+
+
+@asynccontextmanager
+async def _workbench(app: App, client: Client) -> AsyncIterator[tuple[WorkerStore, Parts]]:
+    """The parts of a worker without its claims, beats and upkeep."""
+    crashes: list[BaseException] = []
+    async with client._backend.worker_store() as store:
+        parts = assemble(
+            registry_of(app),
+            store,
+            name="awa_trio.testing",
+            queues=worker_queues(app, None),
+            timings=_TIMINGS,
+            retention=Retention(),
+            random=Random(),
+            crashed=crashes.append,
+        )
+        await parts.life.begin()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(parts.finalizer.run)
+                nursery.start_soon(parts.ledger.watch_overdue)
+                yield store, parts
+                parts.finalizer.close()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await parts.life.end()
+    for crash in crashes:
+        raise crash
+
+
+async def _work_next(
+    app: App, store: WorkerStore, parts: Parts, kind: str | None, queue: str | None
+) -> Worked | None:
+    registry = registry_of(app)
+    queues = worker_queues(app, None if queue is None else [queue])
+    kinds = {
+        name: task.deadline for name, task in registry.tasks.items() if kind in (None, name)
+    }
+    worker_id = await parts.life.present_id()
+    for name, settings in queues.items():
+        claimed = await store.claim(worker_id, [Want(name, 1, settings.deadline)], kinds)
+        for job in claimed:
+            attempt = Attempt(job, worker_id)
+            parts.ledger.hold(attempt)
+            await parts.ledger.run(attempt)
+            await parts.finalizer.drained()
+            return Worked((await store.get([job.id]))[0])
+    return None

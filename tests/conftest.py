@@ -1,0 +1,46 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+SERVER = os.environ.get("AWA_TEST_DSN", "host=/work/pg/root15 user=postgres dbname=postgres")
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    """The DSN of an empty database of the test's own."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(SERVER, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        yield psycopg.conninfo.make_conninfo(SERVER, dbname=name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def template() -> Iterator[str]:
+    """The name of a database with the ``awa`` schema, to copy."""
+    from awa_trio._app.schema import schema
+
+    name = f"template_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(SERVER, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        with psycopg.connect(SERVER, dbname=name, autocommit=True) as database:
+            database.execute(schema().script())
+        yield name
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def migrated(template: str) -> Iterator[str]:
+    """The DSN of a database of the test's own, with the ``awa`` schema."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(SERVER, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        yield psycopg.conninfo.make_conninfo(SERVER, dbname=name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,1 @@
+"""Tests of PostgreSQL on Trio; a package, so that they can share `proxy`."""

@@ -1,0 +1,42 @@
+"""The store in memory keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import pytest
+import trio
+
+from awa_trio._seam.hearing import News, Reconnected
+from awa_trio._store.memory import MemoryStore
+
+from .contract import StoreContract, World
+
+
+class MemoryWorld(World):
+    def __init__(self) -> None:
+        self.seconds = 1e7
+        self.store = MemoryStore(lambda: self.seconds)
+        self.heard: list[News] = []
+
+    def now(self) -> datetime:
+        return self.store._now()
+
+    async def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    async def news(self) -> list[News]:
+        heard = self.heard.copy()
+        self.heard.clear()
+        return [news for news in heard if not isinstance(news, Reconnected)]
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    async def world(self, nursery: trio.Nursery) -> AsyncIterator[MemoryWorld]:
+        world = MemoryWorld()
+        ready = trio.Event()
+        nursery.start_soon(world.store.listen, world.heard.append, ready.set)
+        await ready.wait()
+        yield world
