@@ -1,0 +1,42 @@
+"""Settings are checked when they are made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from awa_trio._core.errors import ConfigurationError
+from awa_trio._core.settings import QueueSettings, Retention, Timings
+
+
+@pytest.mark.parametrize("settings", [QueueSettings, Timings, Retention])
+def test_the_defaults_are_allowed(settings: type) -> None:
+    settings()
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "message"),
+    [
+        (QueueSettings, {"max_workers": 0}, "whole number from 1"),
+        (QueueSettings, {"max_workers": 1.5}, "whole number"),
+        (QueueSettings, {"max_workers": True}, "whole number"),
+        (QueueSettings, {"deadline": -1}, "at least 0 seconds"),
+        (QueueSettings, {"deadline": math.nan}, "at least 0"),
+        (QueueSettings, {"deadline": math.inf}, "at least 0"),
+        (QueueSettings, {"deadline": "30"}, "as a number"),
+        (Timings, {"lease": 14.9}, "at least three heartbeats"),
+        (Timings, {"finalize_deadline": 30}, "shorter than the lease"),
+        (Timings, {"give_up_blocked_after": 1.0}, "longer than blocked_after"),
+        (Timings, {"poll_interval": 0}, "at least 0.001"),
+        (Retention, {"completed": -1}, "at least 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: Any, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        settings(**values)
+
+
+def test_a_job_may_be_kept_for_ever() -> None:
+    assert Retention(completed=math.inf).completed == math.inf
