@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
+import trio
+from trio.testing import MockClock
 
 SERVER = os.environ.get("AWA_TEST_DSN", "host=/work/pg/root15 user=postgres dbname=postgres")
 
@@ -44,3 +47,14 @@ def migrated(template: str) -> Iterator[str]:
         server.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         yield psycopg.conninfo.make_conninfo(SERVER, dbname=name)
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests marked ``virtual_time`` on a clock that jumps; sockets cannot be used there."""
+    for item in items:
+        if item.get_closest_marker("virtual_time"):
+            item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)
+
+
+def _run_in_virtual_time(main: Any, *, clock: Any = None, **options: Any) -> Any:
+    return trio.run(main, clock=clock or MockClock(autojump_threshold=0), **options)
