@@ -28,6 +28,15 @@ logger = logging.getLogger("awa_trio.worker")
 
 Handler = Callable[[Job[Any]], Awaitable[object]]
 
+_DID_NOT_RETURN = object()
+
+#: A nursery absorbs any Cancelled once it is cancelled, and a handler that raises one
+#: cancels it. Whatever the handler had still to do was not done.
+_ABSORBED = (
+    "the handler did not return: job.nursery was cancelled, or it raised a trio.Cancelled"
+    " of its own"
+)
+
 _RESULTS = (Completed, RetryAfter, Snooze, Cancel, WaitForCallback)
 _COMPLETED = Returned(Completed())
 
@@ -106,7 +115,7 @@ class Attempt:
         deadline = self.claimed.deadline
         if deadline:
             self.scope.deadline = trio.current_time() + deadline
-        result: object = None
+        result: object = _DID_NOT_RETURN
         error: BaseException | None = None
         cut: Cut | None = None
         with self.scope:
@@ -131,6 +140,8 @@ class Attempt:
             return Raised(error)
         if result is None:
             return _COMPLETED
+        if result is _DID_NOT_RETURN:
+            return Raised(RuntimeError(_ABSORBED))
         return Returned(result if isinstance(result, _RESULTS) else self._unrecognised(result))
 
     def _unrecognised(self, result: object) -> Completed:

@@ -111,25 +111,26 @@ class Finalizer:
         self._waiting: deque[Entry] = deque()
         self._alone: deque[Entry] = deque()
         """Plans that met a lock: each is tried by itself, in turn."""
-        self._in_flight = 0
+        self._flying: set[Entry] = set()
         self._flushers = trio.lowlevel.ParkingLot()
         self._loners = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._closing = False
         self.sets = 0
         """Transactions committed."""
-        self._latest = math.inf
+        self._time = timings.finalize_deadline
+        """Seconds in which a settlement must commit."""
         self._calls: set[trio.CancelScope] = set()
         self._drained = trio.lowlevel.ParkingLot()
 
     @property
     def backlog(self) -> int:
         """Settlements that have not been answered."""
-        return len(self._waiting) + len(self._alone) + self._in_flight
+        return len(self._waiting) + len(self._alone) + len(self._flying)
 
     def submit(self, entry: Entry) -> None:
         """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
-        entry.deadline = trio.current_time() + self._timings.finalize_deadline
+        entry.deadline = trio.current_time() + self._time
         self._waiting.append(entry)
         self._flushers.unpark()
 
@@ -148,10 +149,12 @@ class Finalizer:
             await self._room.park()
 
     def hurry(self, seconds: float) -> None:
-        """Give up whatever is not settled within ``seconds``."""
-        self._latest = min(self._latest, trio.current_time() + seconds)
+        """From now on every settlement has ``seconds``, those under way too."""
+        self._time = min(self._time, seconds)
+        for entry in (*self._waiting, *self._alone, *self._flying):
+            entry.deadline = min(entry.deadline, trio.current_time() + self._time)
         for call in self._calls:
-            call.deadline = min(call.deadline, self._latest)
+            call.deadline = min(call.deadline, trio.current_time() + self._time)
 
     async def drained(self) -> None:
         """Wait until everything submitted has been answered or given up."""
@@ -178,12 +181,12 @@ class Finalizer:
                     return
                 await self._flushers.park()
             entries = self._take()
-            self._in_flight += len(entries)
+            self._flying.update(entries)
             await self._flush(entries)
-            self._answered(len(entries))
+            self._landed(entries)
 
-    def _answered(self, entries: int) -> None:
-        self._in_flight -= entries
+    def _landed(self, entries: Sequence[Entry]) -> None:
+        self._flying.difference_update(entries)
         if not self.backlog:
             self._drained.unpark_all()
             if self._closing:
@@ -210,9 +213,9 @@ class Finalizer:
                     return
                 await self._loners.park()
             entry = self._alone.popleft()
-            self._in_flight += 1
+            self._flying.add(entry)
             await self._flush([entry], patience=LONE_PATIENCE)
-            self._answered(1)
+            self._landed([entry])
 
     async def _flush(self, entries: Sequence[Entry], patience: float = SET_PATIENCE) -> None:
         """Settle a set, or find out for each of it what stands in the way."""
@@ -254,9 +257,8 @@ class Finalizer:
             return
 
     async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
-        with trio.fail_at(
-            min(trio.current_time() + self._timings.call_timeout, self._latest)
-        ) as call:
+        limit = min(self._timings.call_timeout, self._time)
+        with trio.fail_after(limit) as call:
             self._calls.add(call)
             try:
                 return await self._store.settle(
@@ -270,10 +272,10 @@ class Finalizer:
 
     def _in_time(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         now = trio.current_time()
-        late = [e for e in entries if min(e.deadline, self._latest) <= now]
+        late = [e for e in entries if e.deadline <= now]
         if late:
             self._give_up(late, None)
-            return [e for e in entries if min(e.deadline, self._latest) > now]
+            return [e for e in entries if e.deadline > now]
         return entries
 
     def _give_up(self, entries: Sequence[Entry], error: StoreError | None) -> None:

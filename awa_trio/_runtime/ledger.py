@@ -8,6 +8,7 @@ is no longer its own.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -84,7 +85,9 @@ class Ledger:
         self._threads = threads
         self._crashed = crashed
         self._held: dict[tuple[int, int], Attempt] = {}
-        self._told_at = float("-inf")
+        self._told_at = -math.inf
+        self.shut_at = math.inf
+        """When the worker's shutdown cuts every attempt, by Trio's clock."""
         self._uncertain = trio.Event()
         self.counts = Counts()
         # They need the ledger to be made: set by `parts.assemble`.
@@ -297,7 +300,7 @@ class Ledger:
         while True:
             await trio.sleep(max(self._timings.abandon_after / 5, 0.01))
             for attempt in self.running():
-                overdue = trio.current_time() - attempt.cut_since()
+                overdue = trio.current_time() - min(attempt.cut_since(), self.shut_at)
                 if overdue < self._timings.abandon_after or attempt.settled:
                     continue
                 by = attempt.cut_by() or Cut.SHUTDOWN

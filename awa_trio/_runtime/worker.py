@@ -192,6 +192,7 @@ class Worker:
         """Stop at once: cut every attempt, and give settlements a few seconds."""
         self._claiming.cancel(reason=f"awa_trio: {reason}")
         self._drain.cancel(reason=f"awa_trio: {reason}")
+        self._parts.ledger.shut_at = min(self._parts.ledger.shut_at, trio.current_time())
         self._parts.finalizer.hurry(LAST_WORDS)
 
     def _crashed(self, error: BaseException) -> None:
@@ -199,6 +200,7 @@ class Worker:
         self._cut_now(f"{type(error).__name__} in a handler or a service")
 
     async def _serve(self, started: Callable[[], None]) -> None:
+        ledger = self._parts.ledger
         await self._parts.life.begin()
         try:
             async with trio.open_nursery() as services:  # they stop last
@@ -221,6 +223,7 @@ class Worker:
                                 await self._service("dispatcher", claim)
                             self._parts.dispatcher.close()
                             self._drain.deadline = trio.current_time() + self._grace
+                            ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
                     await self._hand_back()
                     self._parts.finalizer.close()
                 services.cancel_scope.cancel()
@@ -260,7 +263,8 @@ class Worker:
                 )
                 await trio.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
-            except Exception as error:
+            except Exception as raised:
+                error = _only(raised)
                 logger.critical("the %s failed, and takes the worker down", name, exc_info=error)
                 crash = WorkerCrashed(f"the worker's {name} failed with {type(error).__name__}")
                 crash.__cause__ = error
