@@ -65,4 +65,7 @@ from ._runtime.job import Job as Job
 from ._runtime.worker import Worker as Worker
 from ._runtime.worker import WorkerStatistics as WorkerStatistics
 from ._seam.values import Enqueued as Enqueued
+from ._publish import publish as _publish
 from ._version import __version__ as __version__
+
+_publish(__name__, globals())

@@ -13,7 +13,7 @@ from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
 from .client import Client
-from .connections import Opener, unavailable
+from .connections import Opener, current_library, unavailable
 from .schema import check_schema
 
 #: Claims, two finalizers, one for settlements that wait, upkeep, reconciliation.
@@ -67,6 +67,7 @@ async def connect(
       SchemaNewer: it has one that this release is too old for.
       WrongEventLoop: neither Trio nor asyncio runs.
     """
+    current_library()
     opener = Opener.of(dsn, prepare=prepare)
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:

@@ -6,9 +6,12 @@ does what it does in production: the same poisoning, discarding and atomicity.
 `MockClock`. Fixtures for pytest are in `awa_trio.testing.fixtures`.
 """
 
+from .._publish import publish as _publish
 from ._handler_job import HandlerJob as HandlerJob
 from ._handler_job import Staged as Staged
 from ._memory import memory_client as memory_client
 from ._working import Worked as Worked
 from ._working import drain as drain
 from ._working import work_one as work_one
+
+_publish(__name__, globals())

@@ -1,0 +1,502 @@
+"""The client on PostgreSQL: on Trio, on asyncio, and in transactions of the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import trio
+from attrs import frozen
+from psycopg.rows import dict_row
+
+import awa_trio as awa
+from awa_trio.pg import TrioConnection
+from awa_trio.testing import drain
+
+S = awa.JobState
+app = awa.App()
+
+
+@frozen
+class Greet:
+    name: str
+    when: datetime | None = None
+    ident: UUID | None = None
+
+
+@frozen
+class Resolve:
+    n: int
+
+
+@app.task(queue="greetings", priority=3, max_attempts=5)
+async def greet(job: awa.Job[Greet]) -> None: ...
+
+
+@app.task()
+async def resolve(job: awa.Job[Resolve]) -> None:
+    if job.args.n < 0:
+        raise awa.TerminalError("negative")
+
+
+@pytest.fixture
+async def client(migrated: str) -> AsyncIterator[awa.Client]:
+    async with awa.connect(migrated, app=app) as client:
+        yield client
+
+
+def count(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT count(*) FROM awa.jobs").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+# ---- enqueue
+
+
+async def test_a_job_is_enqueued_as_its_task_says(client: awa.Client) -> None:
+    ident = UUID(int=7)
+    answer = await client.enqueue(Greet("a", datetime(2026, 1, 1, tzinfo=timezone.utc), ident))
+    job = await client.jobs.get(answer.id)
+    assert answer.inserted
+    assert (job.kind, job.queue, job.priority, job.max_attempts) == ("greet", "greetings", 3, 5)
+    assert job.args_json == {"name": "a", "when": "2026-01-01T00:00:00+00:00", "ident": str(ident)}
+
+
+async def test_options_say_otherwise(client: awa.Client) -> None:
+    run_at = datetime.now(timezone.utc) + timedelta(hours=1)
+    answer = await client.enqueue(
+        Greet("a"),
+        queue="other",
+        priority=1,
+        max_attempts=2,
+        tags=["t"],
+        metadata={"m": 1},
+        run_at=run_at,
+        unique_opts={},
+        ordering_key="o",
+        deadline=3,
+    )
+    job = await client.jobs.get(answer.id)
+    assert (job.queue, job.priority, job.max_attempts, job.tags) == ("other", 1, 2, ("t",))
+    assert (job.metadata, job.run_at, job.ordering_key, job.deadline) == ({"m": 1}, run_at, "o", 3)
+    assert job.state is S.SCHEDULED
+    assert job.unique_key is not None
+
+
+async def test_a_duplicate_is_a_value(client: awa.Client) -> None:
+    first = await client.enqueue(Resolve(1), unique_opts={})
+    second = await client.enqueue(awa.EnqueueRequest(Resolve(1)).unique())
+    other = await client.enqueue(Resolve(2), unique_opts={})
+    assert (second.id, second.inserted) == (first.id, False)
+    assert other.inserted
+
+
+@pytest.mark.parametrize("n", [0, 1, 12_345])
+async def test_many_are_enqueued_together(client: awa.Client, n: int) -> None:
+    answers = await client.enqueue_many(Resolve(i) for i in range(n))
+    assert [a.inserted for a in answers] == [True] * n
+    assert [a.id for a in answers] == sorted(a.id for a in answers)
+
+
+async def test_many_or_none(client: awa.Client, migrated: str) -> None:
+    with pytest.raises(awa.InvalidRequest):
+        await client.enqueue_many([Resolve(1), Resolve(2), Resolve("x")])  # type: ignore[arg-type]
+    assert count(migrated) == 0
+
+
+async def test_many_may_bring_their_own_options(client: awa.Client) -> None:
+    jobs = [Resolve(1), awa.EnqueueRequest(Resolve(2), priority=1)]
+    a, b = await client.enqueue_many(jobs, priority=4)
+    assert (await client.jobs.get(a.id)).priority == 4
+    assert (await client.jobs.get(b.id)).priority == 1
+
+
+@frozen
+class Resolv:
+    n: int
+
+
+async def test_an_unknown_kind_is_refused_and_the_nearest_named(
+    client: awa.Client, migrated: str
+) -> None:
+    with pytest.raises(awa.UnknownKind, match=r"no task of kind 'resolv'; did you mean 'resolve'\?"):
+        await client.enqueue(Resolv(1))
+    with pytest.raises(awa.UnknownKind, match="'greeet'; did you mean 'greet'"):
+        await client.enqueue({"name": "a"}, kind="greeet")
+    assert count(migrated) == 0
+
+
+async def test_without_an_app_any_kind_is_named_after_its_class(migrated: str) -> None:
+    async with awa.connect(migrated) as client:
+        job = await client.jobs.get((await client.enqueue(Resolv(1))).id)
+    assert (job.kind, job.queue) == ("resolv", "default")
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        (Resolve(1), {"priority": 0}, "priority"),
+        (Resolve(1), {"priority": 5}, "priority"),
+        (Resolve(1), {"max_attempts": 1001}, "max_attempts"),
+        (Resolve(1), {"queue": "x" * 201}, "queue"),
+        (Resolve(1), {"queue": "a\x00b"}, "queue"),
+        (Resolve(1), {"tags": ["t"] * 21}, "tags"),
+        (Resolve(1), {"run_at": datetime(2026, 1, 1)}, "run_at"),  # noqa: DTZ001
+        (Resolve(1), {"metadata": {"a": [1, float("nan")]}}, r"metadata\.a\[1\]"),
+        (Resolve(1), {"metadata": {"awa:x": 1}}, "reserved"),
+        (Resolve(1), {"unique_opts": {"by_argss": True}}, "by_args"),
+        (Resolve(1), {"prioritty": 1}, "priority"),
+        (Resolve("1"), {}, r"args\.n"),  # type: ignore[arg-type]
+        (Resolve(2**63), {}, r"args\.n"),
+        (Greet("a\x00b"), {}, r"args\.name"),
+        (Greet("\ud800"), {}, r"args\.name"),
+        (Greet("a", datetime(2026, 1, 1)), {}, r"args\.when"),  # noqa: DTZ001
+        ({"a": {1: 2}}, {"kind": "resolve"}, "args"),
+    ],
+)
+async def test_what_the_database_would_refuse_is_refused_first(
+    client: awa.Client, migrated: str, args: object, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(awa.InvalidRequest, match=message):
+        await client.enqueue(args, **options)
+    assert count(migrated) == 0
+
+
+# ---- transactions
+
+
+async def test_jobs_and_rows_commit_together(client: awa.Client, migrated: str) -> None:
+    async with client.transaction() as tx:
+        await tx.connection.execute("CREATE TABLE orders (id int)")
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        answer = await tx.enqueue(Resolve(1))
+        assert count(migrated) == 0
+    assert (await client.jobs.get(answer.id)).state is S.AVAILABLE
+    with psycopg.connect(migrated) as connection:
+        assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
+
+
+async def test_or_not_at_all(client: awa.Client, migrated: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with client.transaction() as tx:
+            await tx.enqueue_many([Resolve(1), Resolve(2)], unique_opts={})
+            raise ZeroDivisionError
+    assert count(migrated) == 0
+    assert (await client.enqueue(Resolve(1), unique_opts={})).inserted
+
+
+async def test_a_cancelled_transaction_is_rolled_back(client: awa.Client, migrated: str) -> None:
+    with trio.move_on_after(0.05) as scope:
+        async with client.transaction() as tx:
+            await tx.enqueue(Resolve(1))
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert count(migrated) == 0
+    await client.enqueue(Resolve(1))
+
+
+async def test_a_bad_request_does_not_end_the_transaction(client: awa.Client, migrated: str) -> None:
+    async with client.transaction() as tx:
+        await tx.enqueue(Resolve(1))
+        with pytest.raises(awa.InvalidRequest):
+            await tx.enqueue(Resolve(2), priority=9)
+        with pytest.raises(awa.UnknownKind):
+            await tx.enqueue(Resolv(2))
+        duplicate = await tx.enqueue(Resolve(3), unique_opts={})
+        assert not (await tx.enqueue(Resolve(3), unique_opts={})).inserted
+        assert duplicate.inserted
+    assert count(migrated) == 2
+
+
+async def test_an_error_of_the_callers_own_is_the_callers(client: awa.Client) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        async with client.transaction() as tx:
+            await tx.connection.execute("SELECT * FROM nowhere")
+
+
+# ---- the caller's own connection
+
+
+def test_on_a_synchronous_connection(migrated: str) -> None:
+    with psycopg.connect(migrated, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as connection:
+        answer = awa.enqueue(connection, Greet("a"), app=app)
+        assert awa.enqueue(connection, Resolve(1), unique_opts={}).inserted
+        assert not awa.enqueue(connection, Resolve(1), unique_opts={}).inserted
+        assert count(migrated) == 0
+    assert count(migrated) == 2
+    with psycopg.connect(migrated) as connection:
+        awa.enqueue(connection, Resolve(2))
+        connection.rollback()
+    assert count(migrated) == 2
+    with psycopg.connect(migrated) as connection:
+        row = connection.execute("SELECT queue FROM awa.jobs WHERE id = %s", [answer.id]).fetchone()
+        assert row == ("greetings",)
+
+
+async def test_on_a_trio_connection(migrated: str) -> None:
+    async with await TrioConnection.connect(migrated) as connection:
+        assert (await awa.enqueue(connection, Resolve(1))).inserted
+        await connection.rollback()
+        assert (await awa.enqueue(connection, Resolve(2))).inserted
+    assert count(migrated) == 1
+
+
+def test_on_an_asyncio_connection(migrated: str) -> None:
+    async def main() -> None:
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            assert (await awa.enqueue(connection, Resolve(1))).inserted
+
+    asyncio.run(main())
+    assert count(migrated) == 1
+
+
+def test_a_connection_in_another_encoding_sends_the_same_job(migrated: str) -> None:
+    with psycopg.connect(migrated, client_encoding="LATIN1") as connection:
+        answer = awa.enqueue(connection, Greet("é🎉"), tags=["é"], app=app)
+    with psycopg.connect(migrated) as connection:
+        row = connection.execute(
+            "SELECT args->>'name', tags FROM awa.jobs WHERE id = %s", [answer.id]
+        ).fetchone()
+    assert row == ("é🎉", ["é"])
+
+
+def test_a_refused_request_leaves_the_callers_transaction_alone(migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        awa.enqueue(connection, Resolve(1))
+        with pytest.raises(awa.InvalidRequest):
+            awa.enqueue(connection, Resolve(1), priority=0)
+        with pytest.raises(awa.UnknownKind):
+            awa.enqueue(connection, Resolv(1), app=app)
+    assert count(migrated) == 1
+
+
+def test_from_plain_sql(migrated: str) -> None:
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT * FROM awa.enqueue('resolve', '{\"n\": 1}', queue => 'q', priority => 1,"
+            " tags => ARRAY['a', 'b'], unique_key => '\\x00112233445566778899aabbccddeeff')"
+        ).fetchone()
+        again = connection.execute(
+            "SELECT * FROM awa.enqueue('resolve', '{}',"
+            " unique_key => '\\x00112233445566778899aabbccddeeff')"
+        ).fetchone()
+        assert row is not None
+        assert row[1] is True
+        assert again == (row[0], False)
+        stored = connection.execute("SELECT kind, args::text, queue, tags FROM awa.jobs").fetchall()
+        assert stored == [("resolve", '{"n": 1}', "q", ["a", "b"])]
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("SELECT awa.enqueue('k', '{}', priority => 5)")
+
+
+# ---- jobs
+
+
+async def test_jobs_are_read_and_listed(client: awa.Client) -> None:
+    a = await client.enqueue(Greet("a"), tags=["x"])
+    b = await client.enqueue(Resolve(1))
+    await drain(app, client)
+    listed = client.jobs.list
+    assert [j.id for j in await listed()] == [b.id, a.id]
+    assert [j.id for j in await listed(kind="greet")] == [a.id]
+    assert [j.id for j in await listed(state="completed", queue="default")] == [b.id]
+    assert [j.id for j in await listed(state=[S.COMPLETED, "failed"], tag="x")] == [a.id]
+    assert [j.id for j in await listed(before_id=b.id, limit=1)] == [a.id]
+    with pytest.raises(ValueError, match="nonsense"):
+        await listed(state="nonsense")
+    with pytest.raises(ValueError, match="limit"):
+        await listed(limit=0)
+    with pytest.raises(awa.JobNotFound, match="no job 999"):
+        await client.jobs.get(999)
+
+
+@pytest.mark.parametrize("state", ["available", "scheduled", "retryable"])
+async def test_a_waiting_job_is_cancelled(client: awa.Client, state: str) -> None:
+    later = datetime.now(timezone.utc) + timedelta(days=1)
+    answer = await client.enqueue(Resolve(1), run_at=later if state == "scheduled" else None)
+    if state == "retryable":
+        @frozen
+        class Failing:
+            pass
+
+        other = awa.App()
+
+        @other.task(args=Resolve)
+        async def resolve(job: awa.Job[Resolve]) -> None:
+            raise ValueError
+
+        await drain(other, client, most=1)
+    assert (await client.jobs.get(answer.id)).state == state
+    assert await client.jobs.cancel(answer.id, reason="why")
+    job = await client.jobs.get(answer.id)
+    assert job.state is S.CANCELLED
+    assert job.errors[-1].error == "cancelled: why"
+    assert not await client.jobs.cancel(answer.id)
+
+
+async def test_a_failed_job_is_retried_with_all_its_attempts(client: awa.Client) -> None:
+    answer = await client.enqueue(Resolve(-1))
+    await drain(app, client)
+    assert (await client.jobs.get(answer.id)).state is S.FAILED
+    await client.jobs.retry(answer.id)
+    job = await client.jobs.get(answer.id)
+    assert (job.state, job.attempt) == (S.AVAILABLE, 0)
+    with pytest.raises(awa.InvalidTransition, match="is available: it will run without a retry"):
+        await client.jobs.retry(answer.id)
+
+
+async def test_a_completed_job_is_never_reopened(client: awa.Client) -> None:
+    answer = await client.enqueue(Resolve(1))
+    await drain(app, client)
+    with pytest.raises(awa.InvalidTransition, match="completed jobs are never reopened"):
+        await client.jobs.retry(answer.id)
+    assert not await client.jobs.cancel(answer.id)
+    assert (await client.jobs.get(answer.id)).state is S.COMPLETED
+
+
+async def test_a_retry_that_needs_a_key_another_job_holds_is_refused(client: awa.Client) -> None:
+    first = await client.enqueue(Resolve(-1), unique_opts={})
+    await drain(app, client)
+    second = await client.enqueue(Resolve(-1), unique_opts={})
+    with pytest.raises(awa.UniqueConflict) as caught:
+        await client.jobs.retry(first.id)
+    assert (caught.value.job_id, caught.value.holder_id) == (first.id, second.id)
+    assert (await client.jobs.get(first.id)).state is S.FAILED
+
+
+async def test_one_waits_for_a_job(client: awa.Client) -> None:
+    answer = await client.enqueue(Resolve(1))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(awa.run_worker, app, client)
+        with trio.fail_after(10):
+            job = await client.jobs.wait(answer.id)
+        nursery.cancel_scope.cancel()
+    assert job.state is S.COMPLETED
+    with pytest.raises(awa.JobNotFound):
+        await client.jobs.wait(10**9)
+
+
+def test_the_client_runs_on_asyncio(migrated: str) -> None:
+    async def main() -> None:
+        async with awa.connect(migrated, app=app, pool_size=3) as client:
+            async with asyncio.TaskGroup() as group:
+                for n in range(20):
+                    group.create_task(client.enqueue(Resolve(n)))
+            async with client.transaction() as tx:
+                await tx.enqueue(Resolve(99))
+            jobs = await client.jobs.list()
+            assert len(jobs) == 21
+            assert await client.jobs.cancel(jobs[0].id)
+            with pytest.raises(awa.WrongEventLoop, match="run_worker needs Trio"):
+                await awa.run_worker(app, client)
+
+    asyncio.run(main())
+
+
+# ---- connecting
+
+
+@pytest.mark.parametrize(
+    ("dsn", "error", "message"),
+    [
+        ("host=/nowhere dbname=x", awa.DatabaseUnavailable, "connecting: PostgreSQL could not be reached"),
+        ("postgresql://127.0.0.1:1/x", awa.DatabaseUnavailable, "could not be reached"),
+        ("nonsense", awa.ConfigurationError, "the DSN cannot be parsed"),
+        ("hots=x", awa.ConfigurationError, "it looks like postgresql://"),
+    ],
+)
+async def test_a_wrong_dsn_is_one_sentence(dsn: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        async with awa.connect(dsn):
+            pass
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_password_is_never_in_an_error() -> None:
+    with pytest.raises(awa.DatabaseUnavailable) as caught:
+        async with awa.connect("postgresql://me:hunter2@127.0.0.1:1/x"):
+            pass
+    assert "hunter2" not in str(caught.value) + repr(caught.value)
+
+
+async def test_a_database_without_the_schema_says_how_to_make_it(dsn: str) -> None:
+    with pytest.raises(awa.SchemaMissing, match="awa-trio migrate"):
+        async with awa.connect(dsn):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("version", "oldest", "error", "message"),
+    [
+        (0, 0, awa.SchemaMissing, "awa-trio migrate"),
+        (99, 1, None, ""),
+        (99, 99, awa.SchemaNewer, "pip install --upgrade awa-trio"),
+    ],
+)
+async def test_a_schema_of_another_version(
+    migrated: str, version: int, oldest: int, error: type[Exception] | None, message: str
+) -> None:
+    with psycopg.connect(migrated) as connection:
+        connection.execute(
+            "UPDATE awa.schema_version SET version = %s, oldest_supported = %s", [version, oldest]
+        )
+    if error is None:
+        async with awa.connect(migrated, app=app) as client:
+            await client.enqueue(Resolve(1))
+        return
+    with pytest.raises(error, match=message):
+        async with awa.connect(migrated):
+            pass
+
+
+async def test_an_older_schema_is_refused(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import attrs
+
+    from awa_trio._app import schema as schemas
+    from awa_trio._pg.migrate import Migration
+
+    ours = schemas.schema()
+    newer = attrs.evolve(ours, migrations=[*ours.migrations, Migration(2, "x", "")])
+    monkeypatch.setattr(schemas, "schema", lambda: newer)
+    with pytest.raises(awa.SchemaOlder, match="version 1, this release needs 2.*awa-trio migrate"):
+        async with awa.connect(migrated):
+            pass
+
+
+async def test_a_server_that_goes_away_is_one_sentence_and_comes_back(
+    client: awa.Client, migrated: str
+) -> None:
+    await client.enqueue(Resolve(1))
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+    with pytest.raises(awa.DatabaseUnavailable, match="enqueueing"):
+        await client.enqueue(Resolve(2))
+    await client.enqueue(Resolve(3))
+
+
+def test_without_an_event_loop_it_says_so() -> None:
+    coroutine = awa.connect("").__aenter__()
+    with pytest.raises(awa.WrongEventLoop, match=r"trio\.run"):
+        coroutine.send(None)
+
+
+async def test_a_full_pool_is_a_named_error(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from awa_trio._pg import pool
+
+    monkeypatch.setattr(pool.Pool.__init__, "__kwdefaults__", pool.Pool.__init__.__kwdefaults__ | {"timeout": 0.05})
+    async with awa.connect(migrated, app=app, pool_size=1) as client:
+        async with client.transaction():
+            with pytest.raises(awa.DatabaseUnavailable, match="1 of 1 are borrowed"):
+                await client.enqueue(Resolve(1))
+
+
