@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 import trio
+from psycopg.conninfo import make_conninfo
 from trio.testing import MockClock
 
-SERVER = os.environ.get("AWA_TEST_DSN", "host=/work/pg/root15 user=postgres dbname=postgres")
+from awa_trio.testing.fixtures import (  # noqa: F401
+    awa_app,
+    awa_client,
+    awa_dsn,
+    awa_server,
+    awa_template,
+    fresh_database,
+)
 
 
 @pytest.fixture
-def dsn() -> Iterator[str]:
+def dsn(awa_server: str) -> Iterator[str]:  # noqa: F811
     """The DSN of an empty database of the test's own."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-        yield psycopg.conninfo.make_conninfo(SERVER, dbname=name)
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture(scope="session")
-def template() -> Iterator[str]:
-    """The name of a database with the ``awa`` schema, to copy."""
-    from awa_trio._app.schema import schema
-
-    name = f"template_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-        with psycopg.connect(SERVER, dbname=name, autocommit=True) as database:
-            database.execute(schema().script())
-        yield name
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh_database(awa_server) as name:
+        yield make_conninfo(awa_server, dbname=name)
 
 
 @pytest.fixture
-def migrated(template: str) -> Iterator[str]:
+def migrated(awa_dsn: str) -> str:  # noqa: F811
     """The DSN of a database of the test's own, with the ``awa`` schema."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-        yield psycopg.conninfo.make_conninfo(SERVER, dbname=name)
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return awa_dsn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

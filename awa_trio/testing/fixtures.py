@@ -1,0 +1,100 @@
+"""Fixtures for pytest with pytest-trio: a server, a fresh database, a client.
+
+In a ``conftest.py``::
+
+    from awa_trio.testing.fixtures import awa_client, awa_dsn, awa_server, awa_template  # noqa: F401
+
+    @pytest.fixture
+    def awa_app():
+        return my_program.app
+
+The server is the one that ``AWA_TEST_DSN`` names, by a role that may create databases; or
+else a `DevServer` of this test run, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+import pytest_trio
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from .._app.app import App
+from .._app.client import Client
+from .._app.connect import connect
+from .._app.schema import schema
+from ..pg import DevServer
+
+
+@contextmanager
+def fresh_database(server: str, *, template: str | None = None) -> Iterator[str]:
+    """Make a database for a block, and remove it whoever is connected; its name."""
+    name = f"awa_{uuid4().hex[:16]}"
+    create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+    with psycopg.connect(server, autocommit=True) as connection:
+        if template is not None:
+            create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+            if connection.info.server_version >= 150_000:
+                # Several times faster for a small one than logging every page.
+                create += sql.SQL(" STRATEGY file_copy")
+        connection.execute(create)
+    try:
+        yield name
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+            connection.execute(drop.format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def awa_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The DSN of a server on which databases may be made."""
+    given = os.environ.get("AWA_TEST_DSN")
+    if given:
+        yield given
+        return
+    base: Path = tmp_path_factory.getbasetemp()
+    # Under pytest-xdist each process has a folder in that of the run.
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    # Speed that a crash of the machine may cost, and room for tests that take connections.
+    with DevServer(
+        shared / "awa-pg", durable=False, keep=False, settings={"max_connections": 200}
+    ) as server:
+        yield server.dsn()
+
+
+@pytest.fixture(scope="session")
+def awa_template(awa_server: str) -> Iterator[str]:
+    """The name of a database with the ``awa`` schema, to copy."""
+    with fresh_database(awa_server) as name:
+        dsn = make_conninfo(awa_server, dbname=name)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(schema().script().encode())
+        yield name
+
+
+@pytest.fixture
+def awa_dsn(awa_server: str, awa_template: str) -> Iterator[str]:
+    """The DSN of a database of the test's own, with the ``awa`` schema and no jobs."""
+    with fresh_database(awa_server, template=awa_template) as name:
+        yield make_conninfo(awa_server, dbname=name)
+
+
+@pytest.fixture
+def awa_app() -> App | None:
+    """The app of `awa_client`; override it to return yours."""
+    return None
+
+
+@pytest_trio.trio_fixture
+async def awa_client(awa_dsn: str, awa_app: App | None) -> AsyncIterator[Client]:
+    """A client of a database of the test's own."""
+    async with connect(awa_dsn, app=awa_app) as client:
+        yield client
