@@ -15,6 +15,8 @@ from .._pg.pool import PoolClosed as PoolClosed
 from .._pg.pool import PoolStatistics as PoolStatistics
 from .._pg.pool import PoolTimeout as PoolTimeout
 from .._pg.server import DevServer as DevServer
+from .._pg.server import dev_server as dev_server
+from .._pg.server_errors import DevServerError as DevServerError
 from .._publish import publish as _publish
 
 _publish(__name__, globals())

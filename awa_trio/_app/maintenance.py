@@ -1,0 +1,58 @@
+"""What is done to a database before a client can use it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+
+from .connections import Opener, unavailable
+from .schema import check_server, schema
+
+
+@asynccontextmanager
+async def _connection(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    try:
+        connection = await Opener.of(dsn, prepare=False)()
+    except psycopg.OperationalError as error:
+        raise unavailable(error, "connecting") from error
+    async with connection:
+        yield connection
+
+
+async def migrate(dsn: str = "") -> tuple[list[str], int]:
+    """Create or upgrade the ``awa`` schema; never goes back.
+
+    Returns:
+      The names of the migrations applied, and the version the database then has. No
+      names if there was nothing to do, or another process did it first.
+
+    Raises:
+      ConfigurationError: the DSN cannot be parsed, or the server cannot hold the schema.
+      DatabaseUnavailable: the server cannot be reached.
+      psycopg.Error: something failed, and nothing was changed.
+    """
+    async with _connection(dsn) as connection:
+        await check_server(connection)
+        applied = await schema().migrate(connection)
+        status = await schema().status(connection)
+    return [f"{m.version:04d}_{m.name}" for m in applied], status.version
+
+
+async def schema_status(dsn: str = "") -> tuple[int, int]:
+    """Return the version of the ``awa`` schema a database has, 0 for none, and the one known here.
+
+    Raises:
+      ConfigurationError: the DSN cannot be parsed.
+      DatabaseUnavailable: the server cannot be reached.
+    """
+    async with _connection(dsn) as connection:
+        status = await schema().status(connection)
+    return status.version, schema().version
+
+
+def schema_script(since: int = 0) -> str:
+    """Return the SQL that `migrate` would run on a database of version ``since``."""
+    return schema().script(since)

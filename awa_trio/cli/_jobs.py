@@ -1,0 +1,110 @@
+"""``awa-trio jobs``: list, show, cancel, retry."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from .. import AwaError, JobState, connect
+from ._options import Dsn
+from ._output import as_json, print_job, print_jobs, print_json, problem, say
+
+jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")]
+
+
+@jobs.command(name="list")
+async def list_(
+    *,
+    state: Annotated[tuple[JobState, ...], Parameter(negative="")] = (),
+    kind: str | None = None,
+    queue: str | None = None,
+    tag: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+    json: Json = False,
+    dsn: Dsn = "",
+) -> None:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    state
+        Only jobs in this state; may be given several times.
+    kind
+        Only of this kind.
+    queue
+        Only of this queue.
+    tag
+        Only with this tag.
+    before
+        Only with a smaller ID: the next page.
+    limit
+        How many, at most.
+    """
+    async with connect(dsn) as client:
+        found = await client.jobs.list(
+            state=state or None, kind=kind, queue=queue, tag=tag, before_id=before, limit=limit
+        )
+    if json:
+        for job in found:
+            print_json(as_json(job))
+        return
+    print_jobs(found)
+    if len(found) == limit:
+        say(("more: ", "bright_black"), f"--before {found[-1].id}")
+
+
+@jobs.command
+async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
+    """Show everything about a job: its arguments, attempts and errors."""
+    async with connect(dsn) as client:
+        job = await client.jobs.get(job_id)
+    if json:
+        print_json(as_json(job))
+    else:
+        print_job(job)
+
+
+@jobs.command
+async def cancel(
+    job_ids: Annotated[tuple[int, ...], Parameter(negative="")], /, *, reason: str = "cancelled by an operator", dsn: Dsn = ""
+) -> int:
+    """Cancel jobs, whatever they are doing; a running handler is cancelled.
+
+    Parameters
+    ----------
+    reason
+        Recorded on each job.
+    """
+    code = 0
+    async with connect(dsn) as client:
+        for job_id in job_ids:
+            try:
+                done = await client.jobs.cancel(job_id, reason=reason)
+            except AwaError as error:
+                problem(str(error))
+                code = 1
+                continue
+            say(f"job {job_id} ", "is cancelled" if done else "had ended already")
+    return code
+
+
+@jobs.command
+async def retry(
+    job_ids: Annotated[tuple[int, ...], Parameter(negative="")], /, *, dsn: Dsn = ""
+) -> int:
+    """Let jobs that failed or were cancelled run again; completed ones are never reopened."""
+    code = 0
+    async with connect(dsn) as client:
+        for job_id in job_ids:
+            try:
+                await client.jobs.retry(job_id)
+            except AwaError as error:
+                problem(str(error))
+                code = 1
+                continue
+            say(f"job {job_id} will run again")
+    return code

@@ -1,0 +1,436 @@
+"""Real worker processes, killed with -9, stopped, cut off: nothing lost, doubled or made up."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import trio
+
+import awa_trio as awa
+
+from .app_for_processes import TIMINGS, Item, Poison, Source, app
+
+S = awa.JobState
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def worker_process(dsn: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker in a process of its own, working."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.app_for_processes", dsn],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline(), "the worker process did not start"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@asynccontextmanager
+async def client_of(dsn: str) -> AsyncIterator[awa.Client]:
+    async with awa.connect(dsn, app=app) as client:
+        yield client
+
+
+async def until_done(client: awa.Client, *, within: float = 60) -> list[awa.JobDetails]:
+    """All jobs, once none is on its way."""
+    with trio.fail_after(within):
+        while True:
+            jobs = await client.jobs.list(limit=100_000)
+            if jobs and all(job.state.terminal for job in jobs):
+                return jobs
+            await trio.sleep(0.1)
+
+
+def check(jobs: list[awa.JobDetails], sources: int) -> None:
+    """The guarantees of ADR-046, read off the rows."""
+    by_id = {job.id: job for job in jobs}
+    done = [job for job in jobs if job.kind == "source"]
+    assert len(done) == sources
+    assert {job.state for job in done} == {S.COMPLETED}, "nothing is lost"
+    staged = {item for job in done for item in job.args_json["items"]}
+    items = [job.args_json["item"] for job in jobs if job.kind == "item"]
+    assert sorted(items) == sorted(staged), "one row per key, and none that nobody staged"
+    receipts = [(job.args_json["n"], job.args_json["attempt"]) for job in jobs if job.kind == "receipt"]
+    # One attempt's follow-ups: the committing attempt's, once.
+    assert sorted(receipts) == sorted((job.args_json["n"], job.attempt) for job in done)
+    for job in jobs:
+        if job.kind != "source":
+            assert job.triggered_by is not None
+            assert by_id[job.triggered_by].state is S.COMPLETED, "no phantom"
+
+
+async def test_a_killed_workers_jobs_are_done_by_another(migrated: str) -> None:
+    async with client_of(migrated) as client:
+        answer = await client.enqueue(Source(1, [1, 2, 3], seconds=0.5))
+        with worker_process(migrated) as first:
+            await in_state(client, answer.id, S.RUNNING)
+            first.send_signal(signal.SIGKILL)
+            with worker_process(migrated):
+                jobs = await until_done(client)
+    check(jobs, 1)
+    job = await_source(jobs)
+    assert job.attempt == 2
+    assert "presumed dead" in job.errors[0].error
+
+
+def await_source(jobs: list[awa.JobDetails]) -> awa.JobDetails:
+    [job] = [job for job in jobs if job.kind == "source"]
+    return job
+
+
+async def in_state(client: awa.Client, job_id: int, state: awa.JobState) -> None:
+    with trio.fail_after(30):
+        while (await client.jobs.get(job_id)).state is not state:
+            await trio.sleep(0.01)
+
+
+@pytest.mark.slow
+async def test_random_kill_points(migrated: str) -> None:
+    """Two hundred kills, at random moments, among claims, handlers and commits."""
+    kills = 200
+    chance = random.Random(46)
+    async with client_of(migrated) as client:
+        sources = 0
+
+        async def produce() -> None:
+            nonlocal sources
+            while True:
+                items = [chance.randrange(60) for _ in range(chance.randrange(1, 15))]
+                await client.enqueue(Source(sources, items, seconds=0.001), max_attempts=1000)
+                sources += 1
+                await trio.sleep(0.02)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            fleet = [start(migrated) for _ in range(4)]
+            for _ in range(kills):
+                await trio.sleep(chance.uniform(0.0, 0.25))
+                n = chance.randrange(len(fleet))
+                fleet[n].send_signal(signal.SIGKILL)
+                fleet[n].wait()
+                fleet[n] = start(migrated)
+            nursery.cancel_scope.cancel()
+        jobs = await until_done(client, within=120)
+        for process in fleet:
+            process.kill()
+            process.wait()
+    check(jobs, sources)
+    assert any("presumed dead" in e.error for job in jobs for e in job.errors)
+
+
+def start(dsn: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.app_for_processes", dsn],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+async def test_a_few_random_kill_points(migrated: str) -> None:
+    """The short form."""
+    chance = random.Random(7)
+    async with client_of(migrated) as client:
+        sources = [
+            Source(n, [chance.randrange(40) for _ in range(chance.randrange(1, 12))], seconds=0.002)
+            for n in range(150)
+        ]
+        await client.enqueue_many(sources, max_attempts=1000)
+        fleet = [start(migrated) for _ in range(2)]
+        for _ in range(6):
+            await trio.sleep(chance.uniform(0.4, 0.9))
+            n = chance.randrange(2)
+            fleet[n].send_signal(signal.SIGKILL)
+            fleet[n].wait()
+            fleet[n] = start(migrated)
+        jobs = await until_done(client)
+        for process in fleet:
+            process.kill()
+            process.wait()
+    check(jobs, len(sources))
+
+
+async def test_a_zombie_that_wakes_up_changes_nothing(migrated: str) -> None:
+    """SIGSTOP past the lease, then SIGCONT: the job was done elsewhere meanwhile."""
+    async with client_of(migrated) as client:
+        answer = await client.enqueue(Source(1, [1, 2, 3, 4], seconds=0.3))
+        with worker_process(migrated) as zombie:
+            await in_state(client, answer.id, S.RUNNING)
+            zombie.send_signal(signal.SIGSTOP)
+            with worker_process(migrated):
+                await until_done(client)
+                zombie.send_signal(signal.SIGCONT)
+                await client.enqueue(Source(2, [9]))
+                jobs = await until_done(client)
+                await trio.sleep(1)
+                assert {j.id for j in await client.jobs.list(limit=1000)} == {j.id for j in jobs}
+            assert zombie.poll() is None
+    check(jobs, 2)
+
+
+async def test_a_job_that_kills_its_process_has_an_end(migrated: str) -> None:
+    async with client_of(migrated) as client:
+        answer = await client.enqueue(Poison(), max_attempts=2)
+        began = time.monotonic()
+        while (await client.jobs.get(answer.id)).state is not S.FAILED:
+            assert time.monotonic() - began < 60
+            process = start(migrated)
+            with trio.move_on_after(4):
+                while process.poll() is None and (await client.jobs.get(answer.id)).state is not S.FAILED:
+                    await trio.sleep(0.05)
+            process.kill()
+            process.wait()
+        job = await client.jobs.get(answer.id)
+    assert job.attempt == 2
+    assert len(job.errors) == 2
+
+
+@pytest.mark.parametrize(
+    "statement", ["%awa.claim(%", "%awa.settle(%", "%awa.beat(%", "LISTEN%", "%awa.rescue(%", "%"]
+)
+async def test_a_backend_that_is_terminated_costs_nothing(migrated: str, statement: str) -> None:
+    """During claim, settlement, heartbeat, listening; or all at once."""
+    async with client_of(migrated) as client, trio.open_nursery() as nursery:
+        async def run(task_status: Any) -> None:
+            await awa.run_worker(app, client, timings=TIMINGS, task_status=task_status)
+
+        worker = await nursery.start(run)
+        sources = 0
+        killed = 0
+        with psycopg.connect(migrated, autocommit=True) as killer:
+            for _ in range(30):
+                answers = await client_enqueue(client, sources)
+                sources += answers
+                await trio.sleep(0.02)
+                row = killer.execute(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                    " AND application_name = 'awa_trio' AND query ILIKE %s",
+                    [statement],
+                ).fetchone()
+                assert row is not None
+                killed += row[0]
+        jobs = await until_done_through(client)
+        worker.stop()
+    assert killed > 0
+    check(jobs, sources)
+
+
+async def client_enqueue(client: awa.Client, n: int) -> int:
+    """Enqueue one source, trying again when its own connection was the one that was cut."""
+    while True:
+        try:
+            await client.enqueue(Source(n, [n % 7, n % 5]), unique_opts={})
+            return 1
+        except awa.DatabaseUnavailable:
+            await trio.sleep(0.01)
+
+
+async def until_done_through(client: awa.Client) -> list[awa.JobDetails]:
+    with trio.fail_after(60):
+        while True:
+            try:
+                return await until_done(client)
+            except awa.DatabaseUnavailable:
+                await trio.sleep(0.05)
+
+
+async def test_two_workers_that_race_for_one_job_run_it_once(migrated: str) -> None:
+    runs: list[int] = []
+    racing = awa.App()
+
+    @racing.task(args=Item, kind="item")
+    async def item(job: awa.Job[Item]) -> None:
+        runs.append(job.args.item)
+        await trio.sleep(0)
+
+    async with awa.connect(migrated, app=racing) as client, trio.open_nursery() as nursery:
+        async def run(task_status: Any) -> None:
+            await awa.run_worker(
+                racing, client, queues={"default": 4}, timings=TIMINGS, task_status=task_status
+            )
+
+        workers = [await nursery.start(run) for _ in range(3)]
+        for n in range(200):
+            await client.enqueue(Item(n))
+        await until_done(client)
+        for worker in workers:
+            worker.stop()
+    assert sorted(runs) == list(range(200))
+
+
+async def test_opposite_orders_of_unique_keys_do_not_deadlock(migrated: str) -> None:
+    """Five hundred rounds of two workers that complete with the same keys, in opposite orders."""
+    rounds = 500
+    opposite = awa.App()
+    opposite.queue("default", max_workers=8)
+
+    @opposite.task(args=Source, kind="source")
+    async def source(job: awa.Job[Source]) -> None:
+        for item in job.args.items:
+            job.enqueue_on_completion(Item(item), unique_opts={})
+
+    opposite.declare(Item, queue="nobody")
+    with psycopg.connect(migrated, autocommit=True) as observer:
+        before = deadlocks(observer)
+        async with awa.connect(migrated, app=opposite) as client, trio.open_nursery() as nursery:
+            keys = list(range(10))
+            jobs = []
+            for n in range(rounds):
+                fresh = [100 * n + key for key in keys]
+                jobs += [Source(2 * n, fresh), Source(2 * n + 1, fresh[::-1])]
+            await client.enqueue_many(jobs)
+
+            async def run(task_status: Any) -> None:
+                await awa.run_worker(opposite, client, task_status=task_status)
+
+            workers = [await nursery.start(run) for _ in range(2)]
+            with trio.fail_after(120):
+                while await client.jobs.list(state=["available", "running", "retryable"], kind="source", limit=1):
+                    await trio.sleep(0.1)
+            statistics = [worker.statistics() for worker in workers]
+            for worker in workers:
+                worker.stop()
+        row = observer.execute("SELECT count(*) FROM awa.jobs WHERE kind = 'item'").fetchone()
+        assert row == (rounds * len(keys),)
+        assert observer.execute(
+            "SELECT DISTINCT state::text FROM awa.jobs WHERE kind = 'source'"
+        ).fetchall() == [("completed",)]
+        assert deadlocks(observer) == before
+    assert sum(s.duplicates for s in statistics) == rounds * len(keys)
+    assert all(s.settled[S.COMPLETED] for s in statistics), "both took part"
+
+
+def deadlocks(connection: psycopg.Connection[Any]) -> int:
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    row = connection.execute(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_a_producer_that_holds_a_key_holds_up_nobody_else(migrated: str) -> None:
+    """Its transaction is open for long: other completions commit at once, this one later."""
+    async with awa.connect(migrated, app=app) as client, trio.open_nursery() as nursery:
+        async def run(task_status: Any) -> None:
+            await awa.run_worker(app, client, queues=["default"], task_status=task_status)
+
+        worker = await nursery.start(run)
+        with psycopg.connect(migrated) as producer:
+            held = awa.enqueue(producer, Item(1), unique_opts={}, app=app)
+            waiting = await client.enqueue(Source(1, [1, 2]))
+            await in_state(client, waiting.id, S.RUNNING)
+            began = trio.current_time()
+            others = await client.enqueue_many([Source(n, [n]) for n in range(100, 200)])
+            plain = await client.enqueue(Source(3, []))
+            for answer in [*others, plain]:
+                await in_state(client, answer.id, S.COMPLETED)
+            took = trio.current_time() - began
+            assert (await client.jobs.get(waiting.id)).state is S.RUNNING
+            producer.commit()
+        await in_state(client, waiting.id, S.COMPLETED)
+        worker.stop()
+    assert took < 10, "they waited for the producer"
+    with psycopg.connect(migrated) as connection:
+        rows = connection.execute(
+            "SELECT id FROM awa.jobs WHERE kind = 'item' AND args ->> 'item' = '1'"
+        ).fetchall()
+    assert rows == [(held.id,)]
+
+
+async def test_if_the_producer_rolls_back_the_follow_up_is_inserted(migrated: str) -> None:
+    async with awa.connect(migrated, app=app) as client, trio.open_nursery() as nursery:
+        async def run(task_status: Any) -> None:
+            await awa.run_worker(app, client, queues=["default"], task_status=task_status)
+
+        worker = await nursery.start(run)
+        with psycopg.connect(migrated) as producer:
+            awa.enqueue(producer, Item(1), unique_opts={}, app=app)
+            waiting = await client.enqueue(Source(1, [1]))
+            await in_state(client, waiting.id, S.RUNNING)
+            await trio.sleep(0.6)
+            producer.rollback()
+        await in_state(client, waiting.id, S.COMPLETED)
+        worker.stop()
+        [item] = await client.jobs.list(kind="item")
+    assert item.triggered_by == waiting.id
+
+
+async def test_a_refused_insert_rolls_its_own_completion_back_and_no_other(migrated: str) -> None:
+    """A trigger added outside awa_trio: the error is recorded at once, under the lease."""
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            """
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+                IF NEW.args ->> 'item' = '13' THEN RAISE EXCEPTION 'unlucky'; END IF;
+                RETURN NEW;
+            END $$;
+            CREATE TRIGGER refuse BEFORE INSERT ON awa.jobs FOR EACH ROW
+               WHEN (NEW.kind = 'item') EXECUTE FUNCTION refuse();
+            """
+        )
+    async with client_of(migrated) as client, trio.open_nursery() as nursery:
+        sources = [Source(n, [n, n + 100]) for n in range(30)]
+        answers = await client.enqueue_many(sources)
+
+        async def run(task_status: Any) -> None:
+            await awa.run_worker(app, client, task_status=task_status)
+
+        worker = await nursery.start(run)
+        jobs = await until_done(client)
+        worker.stop()
+    states = {job.id: job for job in jobs}
+    unlucky = states[answers[13].id]
+    assert unlucky.state is S.FAILED
+    assert unlucky.attempt == 1
+    assert "unlucky" in unlucky.errors[0].error
+    assert {states[a.id].state for n, a in enumerate(answers) if n != 13} == {S.COMPLETED}
+    items = {job.args_json["item"] for job in jobs if job.kind == "item"}
+    assert items == {n + k for n in range(30) if n != 13 for k in (0, 100)}
+
+
+async def test_a_workers_own_clock_decides_nothing(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes off, to either side."""
+    import datetime as dt
+
+    real = time.time
+    for offset in (600.0, -600.0):
+        monkeypatch.setattr(time, "time", lambda offset=offset: real() + offset)
+        async with client_of(migrated) as client, trio.open_nursery() as nursery:
+            soon = dt.datetime.fromtimestamp(real() + 1.5, dt.timezone.utc)
+            answer = await client.enqueue(Item(int(offset)), run_at=soon)
+
+            async def run(task_status: Any, client: awa.Client = client) -> None:
+                await awa.run_worker(app, client, timings=TIMINGS, task_status=task_status)
+
+            worker = await nursery.start(run)
+            assert (await client.jobs.get(answer.id)).state is S.SCHEDULED
+            await in_state(client, answer.id, S.COMPLETED)
+            assert worker.statistics().lives == 1
+            assert real() >= soon.timestamp() - 0.05
+            worker.stop()
+
+
