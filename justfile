@@ -1,0 +1,38 @@
+# The tests: real PostgreSQL, real processes; add arguments for pytest
+test *arguments:
+    pytest -n 2 {{arguments}}
+
+# The tests that take minutes, such as two hundred workers killed
+test-slow *arguments:
+    pytest -m slow {{arguments}}
+
+# Style, and mistakes that style finds
+lint:
+    ruff check .
+    ruff format --check .
+
+# Rewrite what a formatter can
+format:
+    ruff check --fix .
+    ruff format .
+
+# Types, by two checkers that disagree in useful ways
+types:
+    mypy
+    pyright
+
+# Whether the snippets in the documentation run
+docs:
+    pytest tests/test_docs.py
+
+# Our own figures, on a server of the benchmark's own
+bench *arguments:
+    python -m benchmarks {{arguments}}
+
+# Jobs on real input, and their result checked
+demo *arguments:
+    awa-trio demo {{arguments}}
+
+# Everything that must hold before a change lands
+ci: lint types
+    pytest -n 2
