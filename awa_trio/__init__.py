@@ -20,6 +20,7 @@ from ._app.client import Jobs as Jobs
 from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
 from ._app.joining import enqueue as enqueue
+from ._app.maintenance import migrate as migrate
 from ._app.run import run_worker as run_worker
 from ._core.codec import Codec as Codec
 from ._core.errors import AwaError as AwaError

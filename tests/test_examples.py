@@ -1,0 +1,63 @@
+"""Every example runs, in an empty folder, and does what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+#: What each prints, as lines in any order; jobs run when they will.
+PRINTED = {
+    "quickstart": {"hello world, this is attempt 1 of job 1", "job 1 has completed"},
+    "pipeline": {"10 URLs, 3 items", "gave up on https://example.com/"},
+    "nursery": {
+        "assembled at attempt 2",
+        "polishing the axle",
+        "polishing the gear",
+        "polishing the wheel",
+    },
+    "trio_app": {
+        "boiler is at 85.0 degrees",
+        "boiler is at 90.5 degrees",
+        "4 readings",
+        "the worker is gone, and left nothing behind",
+    },
+    "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_it_runs(name: str, dsn: str, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", f"{name}.py"],
+        cwd=tmp_path,
+        env={**os.environ, "AWA_DSN": dsn},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert PRINTED[name] <= set(lines), done.stdout
+    if name == "pipeline":
+        assert len([line for line in lines if line.startswith("indexing item")]) == 3
+
+
+def test_every_example_is_tested_and_listed() -> None:
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert names == set(PRINTED)
+    readme = (EXAMPLES / "README.md").read_text()
+    assert all(f"]({name}.py)" in readme for name in names)
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_it_is_short(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 80
