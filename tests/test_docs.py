@@ -1,0 +1,115 @@
+"""The documentation is true: snippets run, and every command and setting is mentioned."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import attrs
+import pytest
+
+import awa_trio as awa
+from awa_trio.cli._main import app as cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def snippets(page: Path) -> str:
+    """The Python of a page, as one program; blocks marked ``no-run`` are pictures."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join(blocks).replace('"postgresql://..."', '__import__("os").environ["AWA_DSN"]')
+
+
+RUN = [page for page in PAGES if snippets(page)]
+
+
+@pytest.mark.parametrize("page", RUN, ids=[str(p.relative_to(ROOT)) for p in RUN])
+def test_its_snippets_run(page: Path, migrated: str, tmp_path: Path) -> None:
+    program = tmp_path / "snippets.py"
+    program.write_text(snippets(page))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        env={**os.environ, "AWA_DSN": migrated},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_some_snippets_are_there_to_run() -> None:
+    assert {page.name for page in RUN} >= {"README.md", "tutorial.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
+def test_its_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / unquote(target)).exists(), f"{page.name} links to {target}"
+
+
+def commands() -> list[str]:
+    names = []
+    for name in cli:
+        if name.startswith("-"):
+            continue
+        inner = [sub for sub in cli[name] if not sub.startswith("-")]
+        names += [f"{name} {sub}" for sub in inner] or [name]
+    return names
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_in_the_reference(command: str) -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert f"`awa-trio {command}" in page
+
+
+@pytest.mark.parametrize("settings", [awa.QueueSettings, awa.Timings, awa.Retention])
+def test_every_setting_and_its_default_is_in_the_reference(settings: type) -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for field in attrs.fields(settings):
+        row = re.search(rf"^\| `{field.name}` \| ([^|]+) \|", page, re.MULTILINE)
+        assert row, f"{field.name} is not documented"
+        default = row[1].strip()
+        number = float(default.removesuffix(" h")) * (3600 if default.endswith(" h") else 1)
+        assert number == field.default, field.name
+
+
+@pytest.mark.parametrize("option", sorted(awa.EnqueueOptions.__annotations__))
+def test_every_enqueue_option_is_in_the_reference(option: str) -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    assert re.search(rf"`[^`]*\b{option}\b[^`]*`", page)
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs" / "adr" / "README.md").read_text()
+    for page in (ROOT / "docs" / "adr").glob("0*.md"):
+        assert page.name in listed
+
+
+def test_every_verb_of_the_justfile_has_a_comment() -> None:
+    lines = (ROOT / "justfile").read_text().splitlines()
+    for before, line in zip(["", *lines], lines, strict=False):
+        if re.match(r"^[a-z][\w-]*( \*?\w+)*:", line):
+            assert before.startswith("# "), line
+
+
+def test_nothing_names_a_machine() -> None:
+    """Paths of a developer's machine, and hosts of package registries."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    pattern = re.compile(rb"/" rb"work/|/" rb"root/|pypi\.org/simple|pythonhosted")
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.exists():
+            assert not pattern.search(path.read_bytes()), name
