@@ -103,36 +103,47 @@ async def in_state(client: awa.Client, job_id: int, state: awa.JobState) -> None
             await trio.sleep(0.01)
 
 
-@pytest.mark.slow
-async def test_random_kill_points(migrated: str) -> None:
-    """Two hundred kills, at random moments, among claims, handlers and commits."""
-    kills = 200
+@pytest.mark.parametrize(
+    "kills", [pytest.param(12, id="few"), pytest.param(200, id="200", marks=pytest.mark.slow)]
+)
+async def test_random_kill_points(migrated: str, kills: int) -> None:
+    """Workers are killed at random moments, among claims, handlers and commits."""
     chance = random.Random(46)
+    sources = killed = 0
+    over = False
+
+    async def produce(client: awa.Client) -> None:
+        nonlocal sources
+        while not over:
+            items = [chance.randrange(60) for _ in range(chance.randrange(1, 15))]
+            await client.enqueue(Source(sources, items, seconds=0.01), max_attempts=1000)
+            sources += 1
+            await trio.sleep(0.02)
+
+    async def live_and_die() -> None:
+        """Processes, one after another, each killed a moment after it began to work."""
+        nonlocal killed, over
+        command = [sys.executable, "-m", "tests.runtime.app_for_processes", migrated]
+        while not over:
+            process = await trio.lowlevel.open_process(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            assert process.stdout is not None
+            async with process.stdout:
+                await process.stdout.receive_some()
+                await trio.sleep(chance.uniform(0, 0.7))
+                process.kill()
+                await process.wait()
+            killed += 1
+            over = killed >= kills
+
     async with client_of(migrated) as client:
-        sources = 0
-
-        async def produce() -> None:
-            nonlocal sources
-            while True:
-                items = [chance.randrange(60) for _ in range(chance.randrange(1, 15))]
-                await client.enqueue(Source(sources, items, seconds=0.001), max_attempts=1000)
-                sources += 1
-                await trio.sleep(0.02)
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(produce)
-            fleet = [start(migrated) for _ in range(4)]
-            for _ in range(kills):
-                await trio.sleep(chance.uniform(0.0, 0.25))
-                n = chance.randrange(len(fleet))
-                fleet[n].send_signal(signal.SIGKILL)
-                fleet[n].wait()
-                fleet[n] = start(migrated)
-            nursery.cancel_scope.cancel()
-        jobs = await until_done(client, within=120)
-        for process in fleet:
-            process.kill()
-            process.wait()
+            nursery.start_soon(produce, client)
+            for _ in range(4):
+                nursery.start_soon(live_and_die)
+        with worker_process(migrated), worker_process(migrated):
+            jobs = await until_done(client, within=120)
     check(jobs, sources)
     assert any("presumed dead" in e.error for job in jobs for e in job.errors)
 
@@ -144,29 +155,6 @@ def start(dsn: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-async def test_a_few_random_kill_points(migrated: str) -> None:
-    """The short form."""
-    chance = random.Random(7)
-    async with client_of(migrated) as client:
-        sources = [
-            Source(n, [chance.randrange(40) for _ in range(chance.randrange(1, 12))], seconds=0.002)
-            for n in range(150)
-        ]
-        await client.enqueue_many(sources, max_attempts=1000)
-        fleet = [start(migrated) for _ in range(2)]
-        for _ in range(6):
-            await trio.sleep(chance.uniform(0.4, 0.9))
-            n = chance.randrange(2)
-            fleet[n].send_signal(signal.SIGKILL)
-            fleet[n].wait()
-            fleet[n] = start(migrated)
-        jobs = await until_done(client)
-        for process in fleet:
-            process.kill()
-            process.wait()
-    check(jobs, len(sources))
 
 
 async def test_a_zombie_that_wakes_up_changes_nothing(migrated: str) -> None:

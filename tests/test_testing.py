@@ -1,0 +1,249 @@
+"""The helpers for tests do what the runtime does, because they call it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from attrs import frozen
+from trio.testing import MockClock
+
+import awa_trio as awa
+from awa_trio.testing import HandlerJob, drain, memory_client, work_one
+
+S = awa.JobState
+app = awa.App()
+
+
+@frozen
+class Stage:
+    how: str
+
+
+@frozen
+class Then:
+    n: int
+
+
+@app.task(deadline=5)
+async def stage(job: awa.Job[Stage]) -> object:
+    job.enqueue_on_completion(Then(1), unique_opts={}, queue="then")
+    match job.args.how:
+        case "raise":
+            raise ValueError("no")
+        case "terminal":
+            raise awa.TerminalError("no")
+        case "retry":
+            return awa.RetryAfter(60)
+        case "snooze":
+            return awa.Snooze(60)
+        case "cancel":
+            return awa.Cancel("no")
+        case "wait":
+            return awa.WaitForCallback("t")
+        case "poison":
+            try:
+                job.enqueue_on_completion(Then("not a number"))  # type: ignore[arg-type]
+            except awa.StagingError:
+                pass
+        case "deadline":
+            await trio.sleep_forever()
+        case "unknown":
+            return 42
+    return None
+
+
+@app.task(queue="then", args=Then)
+def then(job: awa.Job[Then]) -> None: ...
+
+
+@pytest.fixture(params=["memory", "canonical"])
+async def client(request: pytest.FixtureRequest, migrated: str) -> AsyncIterator[awa.Client]:
+    if request.param == "memory":
+        yield memory_client(app)
+    else:
+        async with awa.connect(migrated, app=app) as client:
+            yield client
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "error", "follow_ups"),
+    [
+        ("complete", S.COMPLETED, None, 1),
+        ("unknown", S.COMPLETED, None, 1),
+        ("raise", S.RETRYABLE, "ValueError: no", 0),
+        ("terminal", S.FAILED, "TerminalError: no", 0),
+        ("retry", S.RETRYABLE, None, 0),
+        ("snooze", S.SCHEDULED, None, 0),
+        ("cancel", S.CANCELLED, "cancelled: no", 0),
+        ("wait", S.WAITING_EXTERNAL, None, 0),
+        ("poison", S.FAILED, "StagingInvalid", 0),
+    ],
+)
+async def test_one_job_is_worked_as_a_worker_would(
+    client: awa.Client, how: str, state: awa.JobState, error: str | None, follow_ups: int
+) -> None:
+    await client.enqueue(Stage(how))
+    worked = await work_one(app, client)
+    assert worked is not None
+    assert worked.state is state
+    if error is None:
+        assert worked.error is None
+    else:
+        assert worked.error is not None
+        assert error in worked.error
+    assert len(await client.jobs.list(queue="then")) == follow_ups
+
+
+@pytest.mark.virtual_time
+async def test_a_deadline_passes_in_no_time() -> None:
+    client = memory_client(app)
+    await client.enqueue(Stage("deadline"))
+    worked = await work_one(app, client)
+    assert worked is not None
+    assert worked.error is not None
+    assert "the deadline of 5 s passed" in worked.error
+
+
+async def test_if_nothing_is_due_nothing_is_worked(client: awa.Client) -> None:
+    assert await work_one(app, client) is None
+    await client.enqueue(Stage("complete"))
+    assert await work_one(app, client, kind="then") is None
+    assert await work_one(app, client, queue="then") is None
+    assert await work_one(app, client, kind="stage", queue="default") is not None
+
+
+async def test_drain_works_follow_ups_too_and_leaves_no_worker(client: awa.Client) -> None:
+    await client.enqueue_many([Stage("complete"), Stage("complete")])
+    worked = await drain(app, client)
+    assert [w.job.kind for w in worked] == ["stage", "stage", "then"]
+    assert {w.state for w in worked} == {S.COMPLETED}
+    assert worked[2].job.triggered_by == worked[0].job.id
+
+
+async def test_a_chain_without_an_end_ends_the_test() -> None:
+    endless = awa.App()
+
+    @endless.task()
+    async def then(job: awa.Job[Then]) -> None:
+        job.enqueue_on_completion(Then(job.args.n + 1))
+
+    client = memory_client(endless)
+    await client.enqueue(Then(0))
+    with pytest.raises(RuntimeError, match="give most"):
+        await drain(endless, client, most=10)
+
+
+async def test_an_interrupt_comes_out_and_is_recorded() -> None:
+    interrupted = awa.App()
+
+    @interrupted.task()
+    async def then(job: awa.Job[Then]) -> None:
+        raise KeyboardInterrupt
+
+    client = memory_client(interrupted)
+    answer = await client.enqueue(Then(0))
+    with pytest.raises(KeyboardInterrupt):
+        await work_one(interrupted, client)
+    assert (await client.jobs.get(answer.id)).state is S.RETRYABLE
+
+
+# ---- the stand-in
+
+
+async def test_a_handler_runs_without_a_store() -> None:
+    job = HandlerJob(Stage("complete"), app=app, attempt=3, metadata={"m": 1}, tags=["t"])
+    assert (job.attempt, job.metadata, job.tags) == (3, {"m": 1}, ("t",))
+    await stage(job)
+    [staged] = job.staged
+    assert (staged.args, staged.kind, staged.queue) == (Then(1), "then", "then")
+    assert staged.unique_key is not None
+    assert job.poison is None
+
+
+async def test_it_has_the_same_limits_and_poison() -> None:
+    job = HandlerJob(Stage("complete"))
+    for n in range(16):
+        job.enqueue_on_completion(Then(n), priority=4)
+    with pytest.raises(awa.StagingTooMany):
+        job.enqueue_on_completion(Then(16))
+    assert [s.args.n for s in job.staged] == list(range(16))
+    assert isinstance(job.poison, awa.StagingTooMany)
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        (Then("x"), {}),  # type: ignore[arg-type]
+        (Then(1), {"priority": 0}),
+        (Then(1), {"metadata": {"awa:x": 1}}),
+        (object(), {}),
+        ({"a": 1}, {}),
+        (Then, {}),
+        (Then(1), {"nonsense": 1}),
+        (awa.EnqueueRequest(Then(1)), {"priority": 1}),
+    ],
+)
+async def test_what_cannot_be_staged_is_refused_with_its_cause(
+    args: object, options: dict[str, object]
+) -> None:
+    job = HandlerJob(Stage("complete"))
+    with pytest.raises(awa.StagingInvalid) as caught:
+        job.enqueue_on_completion(args, **options)  # type: ignore[arg-type]
+    assert caught.value.__cause__ is not None
+    assert caught.value.problem
+    assert job.poison is caught.value
+    assert job.staged == []
+
+
+async def test_a_kind_the_app_does_not_know_cannot_be_staged() -> None:
+    @frozen
+    class Thn:
+        n: int
+
+    job = HandlerJob(Stage("complete"), app=app)
+    with pytest.raises(awa.StagingInvalid, match="did you mean 'then'"):
+        job.enqueue_on_completion(Thn(1))
+
+
+async def test_sealed_it_refuses() -> None:
+    job = HandlerJob(Stage("complete"))
+    follow_ups = job.follow_ups
+    job.seal()
+    with pytest.raises(awa.StagingSealed):
+        follow_ups.enqueue_on_completion(Then(1))
+    assert job.poison is None
+
+
+async def test_its_nursery_is_the_one_it_was_given() -> None:
+    with pytest.raises(RuntimeError, match="nursery"):
+        _ = HandlerJob(Stage("x")).nursery
+    async with trio.open_nursery() as nursery:
+        assert HandlerJob(Stage("x"), nursery=nursery).nursery is nursery
+
+
+async def test_a_whole_request_may_be_staged() -> None:
+    job = HandlerJob(Stage("complete"))
+    request = awa.EnqueueRequest(Then(5), queue="q").unique().metadata({"from": 1})
+    job.enqueue_on_completion(request)
+    [staged] = job.staged
+    assert (staged.args, staged.queue, staged.metadata) == (Then(5), "q", {"from": 1})
+
+
+# ---- time
+
+
+@pytest.mark.virtual_time
+async def test_a_day_of_retries_takes_no_time() -> None:
+    """What the tutorial promises: schedules, backoffs and leases in virtual time."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    client = memory_client(app)
+    answer = await client.enqueue(Stage("raise"), max_attempts=12)
+    async with trio.open_nursery() as nursery:
+        worker = await nursery.start(awa.run_worker, app, client)
+        with trio.fail_after(86_400):
+            job = await client.jobs.wait(answer.id)
+        worker.stop()
+    assert (job.state, job.attempt, len(job.errors)) == (S.FAILED, 12, 12)
