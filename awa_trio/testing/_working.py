@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from random import Random
+from typing import TypeVar
 
 import attrs
 import trio
@@ -17,6 +17,8 @@ from .._runtime.attempt import Attempt
 from .._runtime.parts import Parts, assemble
 from .._seam.protocol import WorkerStore
 from .._seam.values import Want
+
+T = TypeVar("T")
 
 #: Long enough that no test is presumed dead while its author looks at a debugger.
 _TIMINGS = Timings(heartbeat=600.0, lease=3600.0)
@@ -62,8 +64,11 @@ async def work_one(
       KeyboardInterrupt: the handler was interrupted; the job is recorded as failed.
       SystemExit: the handler raised it; likewise.
     """
-    async with _workbench(app, client) as (store, parts):
+
+    async def work(store: WorkerStore, parts: Parts) -> Worked | None:
         return await _work_next(app, store, parts, kind, queue)
+
+    return await _at_workbench(app, client, work)
 
 
 async def drain(
@@ -88,19 +93,24 @@ async def drain(
       KeyboardInterrupt: as `work_one`.
       SystemExit: as `work_one`.
     """
-    worked: list[Worked] = []
-    async with _workbench(app, client) as (store, parts):
+
+    async def work(store: WorkerStore, parts: Parts) -> list[Worked]:
+        worked: list[Worked] = []
         while (one := await _work_next(app, store, parts, kind, queue)) is not None:
             worked.append(one)
             if len(worked) > most:
                 raise RuntimeError(f"{most} jobs were worked and more are due: give most=...")
-    return worked
+        return worked
+
+    return await _at_workbench(app, client, work)
 
 
-@asynccontextmanager
-async def _workbench(app: App, client: Client) -> AsyncIterator[tuple[WorkerStore, Parts]]:
-    """The parts of a worker without its claims, beats and upkeep."""
+async def _at_workbench(
+    app: App, client: Client, work: Callable[[WorkerStore, Parts], Awaitable[T]]
+) -> T:
+    """Work with the parts of a worker, but its claims, beats and upkeep."""
     crashes: list[BaseException] = []
+    worked: list[T] = []
     async with client._backend.worker_store() as store:
         parts = assemble(
             registry_of(app),
@@ -117,14 +127,18 @@ async def _workbench(app: App, client: Client) -> AsyncIterator[tuple[WorkerStor
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(parts.finalizer.run)
                 nursery.start_soon(parts.ledger.watch_overdue)
-                yield store, parts
-                parts.finalizer.close()
+                try:
+                    worked.append(await work(store, parts))
+                except Exception as error:
+                    # Our nursery is our business: what is raised comes out as it was.
+                    crashes.append(error)
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await parts.life.end()
     for crash in crashes:
         raise crash
+    return worked[0]
 
 
 async def _work_next(
