@@ -4,9 +4,10 @@ A `DevServer` belongs to a folder, its root. Everybody who opens that folder, in
 this process or another, shares one server: the first starts it, the last stops
 it, and whoever is killed never has to be cleaned up after.
 
-Elsewhere: how that is agreed upon is `server_root`; which binaries is
-`server_binaries`; which user they run as is `server_identity`; locks and folders
-are `server_files`; the processes are `server_process`.
+Elsewhere: how that is agreed upon is `server_root`; what is done about it is
+`server_start` and `server_stop`. Which binaries is `server_binaries`, how they
+are run `server_programs`, and as which user `server_identity`. Locks and folders
+are `server_files`, processes `server_process`, the data directory `server_data`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import secrets
 import threading
+import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +28,18 @@ import trio
 from psycopg import sql
 
 from awa_trio._core.errors import ConfigurationError
-from awa_trio._pg import server_process, server_root
+from awa_trio._pg import (
+    server_data,
+    server_process,
+    server_programs,
+    server_root,
+    server_start,
+    server_stop,
+)
 from awa_trio._pg.server_errors import DevServerError, DevServerTimeout
 from awa_trio._pg.server_files import FileLock
-from awa_trio._pg.server_root import Options, Root, Running, never_cancelled
+from awa_trio._pg.server_root import Options, Root, never_cancelled
+from awa_trio._pg.server_start import Running
 
 Setting = str | int | float | bool
 
@@ -79,13 +88,13 @@ class DevServer:
         start_timeout: float = 120.0,
         stop_timeout: float = 60.0,
     ) -> None:
-        asked = server_process.check_settings(settings or {})
+        asked = server_programs.check_settings(settings or {})
         if root is None:
-            path = server_root.temporary_root(secrets.token_hex(6))
+            path = server_root.temporary_root(uuid.uuid4().hex[:12])
         else:
             path = Path(os.path.realpath(Path(root).expanduser()))
         options = Options(
-            settings=asked if durable else {**server_process.NOT_DURABLE, **asked},
+            settings=asked if durable else {**server_programs.NOT_DURABLE, **asked},
             durable=durable,
             programs=None if bin is None else Path(bin),
             keep=root is not None if keep is None else keep,
@@ -93,7 +102,7 @@ class DevServer:
             stop_timeout=stop_timeout,
         )
         self._root = Root(path, options)
-        self._users = FileLock(path / "awa.users")
+        self._users = FileLock(self._root.users_lock)
         self._running: Running | None = None
         self._busy = threading.Lock()
 
@@ -137,7 +146,7 @@ class DevServer:
         at = self._known().postmaster
         folder = quote(str(at.folder), safe="")
         return (
-            f"postgresql://{server_process.USER}@/{quote(dbname, safe='')}"
+            f"postgresql://{server_data.USER}@/{quote(dbname, safe='')}"
             f"?host={folder}&port={at.port}"
         )
 
@@ -229,7 +238,7 @@ class DevServer:
             try:
                 with self._root.turn(never_cancelled, make=False):
                     self._users.release()
-                    self._root.stop_if_unused(self._users)
+                    server_stop.stop_if_unused(self._root, self._users)
             except FileNotFoundError:
                 # Somebody deleted the folder. PostgreSQL notices within a minute, and ends.
                 pass
@@ -255,7 +264,7 @@ class DevServer:
             if self.started:
                 return
             if not self._root.options.keep:
-                server_root.sweep(self.root.parent, self._root.options)
+                server_stop.sweep(self.root.parent, self._root.options)
             try:
                 with self._root.turn(checkpoint, make=True):
                     self._join(checkpoint)
@@ -264,7 +273,7 @@ class DevServer:
 
     def _join(self, checkpoint: Callable[[], None]) -> None:
         try:
-            running = self._root.bring_up(checkpoint)
+            running = server_start.bring_up(self._root, checkpoint)
             # Others take this lock alone in their turns only, and this is ours.
             if not self._users.try_lock(shared=True):
                 raise DevServerError(f"another program has locked {self._users.path}; end it")
@@ -273,7 +282,7 @@ class DevServer:
             raise
         except BaseException:
             self._users.release()
-            self._root.stop_if_unused(self._users)
+            server_stop.stop_if_unused(self._root, self._users)
             raise
 
     def _unusable(self, error: OSError) -> DevServerError:
