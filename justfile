@@ -27,7 +27,7 @@ docs:
 
 # Our own figures, on a server of the benchmark's own
 bench *arguments:
-    python -m benchmarks {{arguments}}
+    python -m tests.bench {{arguments}}
 
 # Jobs on real input, and their result checked
 demo *arguments:

@@ -16,7 +16,11 @@ from .._pg.pool import PoolStatistics as PoolStatistics
 from .._pg.pool import PoolTimeout as PoolTimeout
 from .._pg.server import DevServer as DevServer
 from .._pg.server import dev_server as dev_server
+from .._pg.server_errors import DataDirectoryMismatch as DataDirectoryMismatch
 from .._pg.server_errors import DevServerError as DevServerError
+from .._pg.server_errors import DevServerTimeout as DevServerTimeout
+from .._pg.server_errors import PostgresNotFound as PostgresNotFound
+from .._pg.server_root import temporary_root as temporary_root
 from .._publish import publish as _publish
 
 _publish(__name__, globals())

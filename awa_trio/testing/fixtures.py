@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -30,7 +29,7 @@ from .._app.app import App
 from .._app.client import Client
 from .._app.connect import connect
 from .._app.schema import schema
-from ..pg import DevServer
+from ..pg import DevServer, temporary_root
 
 
 @contextmanager
@@ -54,18 +53,17 @@ def fresh_database(server: str, *, template: str | None = None) -> Iterator[str]
 
 
 @pytest.fixture(scope="session")
-def awa_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def awa_server() -> Iterator[str]:
     """The DSN of a server on which databases may be made."""
     given = os.environ.get("AWA_TEST_DSN")
     if given:
         yield given
         return
-    base: Path = tmp_path_factory.getbasetemp()
-    # Under pytest-xdist each process has a folder in that of the run.
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    # Speed that a crash of the machine may cost, and room for tests that take connections.
+    # pytest-xdist gives all processes of a run this name; what a killed run leaves
+    # behind is ended by the next.
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid4().hex
     with DevServer(
-        shared / "awa-pg", durable=False, keep=False, settings={"max_connections": 200}
+        temporary_root(run), durable=False, keep=False, settings={"max_connections": 200}
     ) as server:
         yield server.dsn()
 
