@@ -21,6 +21,8 @@ from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
 from ._app.joining import enqueue as enqueue
 from ._app.maintenance import migrate as migrate
+from ._app.maintenance import schema_script as schema_script
+from ._app.maintenance import schema_status as schema_status
 from ._app.run import run_worker as run_worker
 from ._core.codec import Codec as Codec
 from ._core.errors import AwaError as AwaError
@@ -61,12 +63,12 @@ from ._core.settings import Retention as Retention
 from ._core.settings import Timings as Timings
 from ._core.unique import UniqueOpts as UniqueOpts
 from ._core.unique import period_bucket as period_bucket
+from ._publish import publish as _publish
 from ._runtime.job import FollowUps as FollowUps
 from ._runtime.job import Job as Job
 from ._runtime.worker import Worker as Worker
 from ._runtime.worker import WorkerStatistics as WorkerStatistics
 from ._seam.values import Enqueued as Enqueued
-from ._publish import publish as _publish
 from ._version import __version__ as __version__
 
 _publish(__name__, globals())

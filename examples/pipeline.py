@@ -33,9 +33,7 @@ async def resolve_item(job: awa.Job[ResolveItem]) -> None:
     item_id = int(query["item"][0])
     # Enqueued if and only if this attempt completes, in the same transaction. What must
     # not count for uniqueness, such as where it came from, goes into the metadata.
-    job.enqueue_on_completion(
-        IndexItem(item_id), unique_opts={}, metadata={"found_by": job.id}
-    )
+    job.enqueue_on_completion(IndexItem(item_id), unique_opts={}, metadata={"found_by": job.id})
 
 
 @app.task(queue="index")

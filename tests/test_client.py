@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -62,15 +62,19 @@ def count(dsn: str) -> int:
 
 async def test_a_job_is_enqueued_as_its_task_says(client: awa.Client) -> None:
     ident = UUID(int=7)
-    answer = await client.enqueue(Greet("a", datetime(2026, 1, 1, tzinfo=timezone.utc), ident))
+    answer = await client.enqueue(Greet("a", datetime(2026, 1, 1, tzinfo=UTC), ident))
     job = await client.jobs.get(answer.id)
     assert answer.inserted
     assert (job.kind, job.queue, job.priority, job.max_attempts) == ("greet", "greetings", 3, 5)
-    assert job.args_json == {"name": "a", "when": "2026-01-01T00:00:00+00:00", "ident": str(ident)}
+    assert job.args_json == {
+        "name": "a",
+        "when": "2026-01-01T00:00:00+00:00",
+        "ident": str(ident),
+    }
 
 
 async def test_options_say_otherwise(client: awa.Client) -> None:
-    run_at = datetime.now(timezone.utc) + timedelta(hours=1)
+    run_at = datetime.now(UTC) + timedelta(hours=1)
     answer = await client.enqueue(
         Greet("a"),
         queue="other",
@@ -85,7 +89,12 @@ async def test_options_say_otherwise(client: awa.Client) -> None:
     )
     job = await client.jobs.get(answer.id)
     assert (job.queue, job.priority, job.max_attempts, job.tags) == ("other", 1, 2, ("t",))
-    assert (job.metadata, job.run_at, job.ordering_key, job.deadline) == ({"m": 1}, run_at, "o", 3)
+    assert (job.metadata, job.run_at, job.ordering_key, job.deadline) == (
+        {"m": 1},
+        run_at,
+        "o",
+        3,
+    )
     assert job.state is S.SCHEDULED
     assert job.unique_key is not None
 
@@ -126,7 +135,9 @@ class Resolv:
 async def test_an_unknown_kind_is_refused_and_the_nearest_named(
     client: awa.Client, migrated: str
 ) -> None:
-    with pytest.raises(awa.UnknownKind, match=r"no task of kind 'resolv'; did you mean 'resolve'\?"):
+    with pytest.raises(
+        awa.UnknownKind, match=r"no task of kind 'resolv'; did you mean 'resolve'\?"
+    ):
         await client.enqueue(Resolv(1))
     with pytest.raises(awa.UnknownKind, match="'greeet'; did you mean 'greet'"):
         await client.enqueue({"name": "a"}, kind="greeet")
@@ -192,7 +203,9 @@ async def test_or_not_at_all(client: awa.Client, migrated: str) -> None:
     assert (await client.enqueue(Resolve(1), unique_opts={})).inserted
 
 
-async def test_a_cancelled_transaction_is_rolled_back(client: awa.Client, migrated: str) -> None:
+async def test_a_cancelled_transaction_is_rolled_back(
+    client: awa.Client, migrated: str
+) -> None:
     with trio.move_on_after(0.05) as scope:
         async with client.transaction() as tx:
             await tx.enqueue(Resolve(1))
@@ -202,7 +215,9 @@ async def test_a_cancelled_transaction_is_rolled_back(client: awa.Client, migrat
     await client.enqueue(Resolve(1))
 
 
-async def test_a_bad_request_does_not_end_the_transaction(client: awa.Client, migrated: str) -> None:
+async def test_a_bad_request_does_not_end_the_transaction(
+    client: awa.Client, migrated: str
+) -> None:
     async with client.transaction() as tx:
         await tx.enqueue(Resolve(1))
         with pytest.raises(awa.InvalidRequest):
@@ -225,7 +240,9 @@ async def test_an_error_of_the_callers_own_is_the_callers(client: awa.Client) ->
 
 
 def test_on_a_synchronous_connection(migrated: str) -> None:
-    with psycopg.connect(migrated, row_factory=dict_row, cursor_factory=psycopg.ClientCursor) as connection:
+    with psycopg.connect(
+        migrated, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
+    ) as connection:
         answer = awa.enqueue(connection, Greet("a"), app=app)
         assert awa.enqueue(connection, Resolve(1), unique_opts={}).inserted
         assert not awa.enqueue(connection, Resolve(1), unique_opts={}).inserted
@@ -236,7 +253,9 @@ def test_on_a_synchronous_connection(migrated: str) -> None:
         connection.rollback()
     assert count(migrated) == 2
     with psycopg.connect(migrated) as connection:
-        row = connection.execute("SELECT queue FROM awa.jobs WHERE id = %s", [answer.id]).fetchone()
+        row = connection.execute(
+            "SELECT queue FROM awa.jobs WHERE id = %s", [answer.id]
+        ).fetchone()
         assert row == ("greetings",)
 
 
@@ -290,7 +309,9 @@ def test_from_plain_sql(migrated: str) -> None:
         assert row is not None
         assert row[1] is True
         assert again == (row[0], False)
-        stored = connection.execute("SELECT kind, args::text, queue, tags FROM awa.jobs").fetchall()
+        stored = connection.execute(
+            "SELECT kind, args::text, queue, tags FROM awa.jobs"
+        ).fetchall()
         assert stored == [("resolve", '{"n": 1}', "q", ["a", "b"])]
         with pytest.raises(psycopg.errors.CheckViolation):
             connection.execute("SELECT awa.enqueue('k', '{}', priority => 5)")
@@ -319,9 +340,10 @@ async def test_jobs_are_read_and_listed(client: awa.Client) -> None:
 
 @pytest.mark.parametrize("state", ["available", "scheduled", "retryable"])
 async def test_a_waiting_job_is_cancelled(client: awa.Client, state: str) -> None:
-    later = datetime.now(timezone.utc) + timedelta(days=1)
+    later = datetime.now(UTC) + timedelta(days=1)
     answer = await client.enqueue(Resolve(1), run_at=later if state == "scheduled" else None)
     if state == "retryable":
+
         @frozen
         class Failing:
             pass
@@ -348,7 +370,9 @@ async def test_a_failed_job_is_retried_with_all_its_attempts(client: awa.Client)
     await client.jobs.retry(answer.id)
     job = await client.jobs.get(answer.id)
     assert (job.state, job.attempt) == (S.AVAILABLE, 0)
-    with pytest.raises(awa.InvalidTransition, match="is available: it will run without a retry"):
+    with pytest.raises(
+        awa.InvalidTransition, match="is available: it will run without a retry"
+    ):
         await client.jobs.retry(answer.id)
 
 
@@ -361,7 +385,9 @@ async def test_a_completed_job_is_never_reopened(client: awa.Client) -> None:
     assert (await client.jobs.get(answer.id)).state is S.COMPLETED
 
 
-async def test_a_retry_that_needs_a_key_another_job_holds_is_refused(client: awa.Client) -> None:
+async def test_a_retry_that_needs_a_key_another_job_holds_is_refused(
+    client: awa.Client,
+) -> None:
     first = await client.enqueue(Resolve(-1), unique_opts={})
     await drain(app, client)
     second = await client.enqueue(Resolve(-1), unique_opts={})
@@ -406,13 +432,19 @@ def test_the_client_runs_on_asyncio(migrated: str) -> None:
 @pytest.mark.parametrize(
     ("dsn", "error", "message"),
     [
-        ("host=/nowhere dbname=x", awa.DatabaseUnavailable, "connecting: PostgreSQL could not be reached"),
+        (
+            "host=/nowhere dbname=x",
+            awa.DatabaseUnavailable,
+            "connecting: PostgreSQL could not be reached",
+        ),
         ("postgresql://127.0.0.1:1/x", awa.DatabaseUnavailable, "could not be reached"),
         ("nonsense", awa.ConfigurationError, "the DSN cannot be parsed"),
         ("hots=x", awa.ConfigurationError, "it looks like postgresql://"),
     ],
 )
-async def test_a_wrong_dsn_is_one_sentence(dsn: str, error: type[Exception], message: str) -> None:
+async def test_a_wrong_dsn_is_one_sentence(
+    dsn: str, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message) as caught:
         async with awa.connect(dsn):
             pass
@@ -445,7 +477,8 @@ async def test_a_schema_of_another_version(
 ) -> None:
     with psycopg.connect(migrated) as connection:
         connection.execute(
-            "UPDATE awa.schema_version SET version = %s, oldest_supported = %s", [version, oldest]
+            "UPDATE awa.schema_version SET version = %s, oldest_supported = %s",
+            [version, oldest],
         )
     if error is None:
         async with awa.connect(migrated, app=app) as client:
@@ -456,7 +489,9 @@ async def test_a_schema_of_another_version(
             pass
 
 
-async def test_an_older_schema_is_refused(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_schema_is_refused(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import attrs
 
     from awa_trio._app import schema as schemas
@@ -465,7 +500,9 @@ async def test_an_older_schema_is_refused(migrated: str, monkeypatch: pytest.Mon
     ours = schemas.schema()
     newer = attrs.evolve(ours, migrations=[*ours.migrations, Migration(2, "x", "")])
     monkeypatch.setattr(schemas, "schema", lambda: newer)
-    with pytest.raises(awa.SchemaOlder, match="version 1, this release needs 2.*awa-trio migrate"):
+    with pytest.raises(
+        awa.SchemaOlder, match=r"version 1, this release needs 2.*awa-trio migrate"
+    ):
         async with awa.connect(migrated):
             pass
 
@@ -490,13 +527,15 @@ def test_without_an_event_loop_it_says_so() -> None:
         coroutine.send(None)
 
 
-async def test_a_full_pool_is_a_named_error(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_pool_is_a_named_error(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from awa_trio._pg import pool
 
-    monkeypatch.setattr(pool.Pool.__init__, "__kwdefaults__", pool.Pool.__init__.__kwdefaults__ | {"timeout": 0.05})
+    defaults = pool.Pool.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setattr(pool.Pool.__init__, "__kwdefaults__", {**defaults, "timeout": 0.05})
     async with awa.connect(migrated, app=app, pool_size=1) as client:
         async with client.transaction():
             with pytest.raises(awa.DatabaseUnavailable, match="1 of 1 are borrowed"):
                 await client.enqueue(Resolve(1))
-
-

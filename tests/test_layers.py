@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
     "testing": {"_core", "_seam", "_store", "_runtime", "_app", "pg", "attrs", "trio", "psycopg", "random", "pytest"},
-    "cli": {"awa_trio", "pg", "_app", "_core", "attrs", "trio", "cyclopts", "rich", "psycopg"},
+    "cli": {"awa_trio", "pg", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
     "demo": {"awa_trio", "pg", "attrs", "trio", "rich", "psycopg", "random"},
 }
 

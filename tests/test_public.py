@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,7 +28,11 @@ def members(value: Any) -> list[tuple[str, Any]]:
         for cls in value.__mro__
         if cls.__module__.startswith("awa_trio")
         for name, member in vars(cls).items()
-        if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, (property, classmethod, staticmethod)))
+        if not name.startswith("_")
+        and (
+            inspect.isroutine(member)
+            or isinstance(member, (property, classmethod, staticmethod))
+        )
     ]
 
 
@@ -48,7 +52,11 @@ def test_it_is_documented(module: ModuleType, name: str) -> None:
     assert len(value.__doc__.strip().splitlines()[0]) > 15
     if inspect.isclass(value):
         for member_name, member in members(value):
-            target = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            target = (
+                member.fget
+                if isinstance(member, property)
+                else getattr(member, "__func__", member)
+            )
             assert inspect.getdoc(target), f"{name}.{member_name} has no docstring"
 
 
@@ -60,8 +68,12 @@ def test_it_is_typed(module: ModuleType, name: str) -> None:
         functions.append((name, value))
     elif inspect.isclass(value):
         for member_name, member in members(value):
-            target = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-            target = inspect.unwrap(target)
+            target = (
+                member.fget
+                if isinstance(member, property)
+                else getattr(member, "__func__", member)
+            )
+            target = inspect.unwrap(cast("Any", target))
             if inspect.isfunction(target):
                 functions.append((f"{name}.{member_name}", target))
     for where, function in functions:
@@ -69,7 +81,9 @@ def test_it_is_typed(module: ModuleType, name: str) -> None:
         assert signature.return_annotation is not inspect.Signature.empty, where
         for parameter in list(signature.parameters.values()):
             if parameter.name not in ("self", "cls"):
-                assert parameter.annotation is not inspect.Parameter.empty, f"{where}({parameter.name})"
+                assert parameter.annotation is not inspect.Parameter.empty, (
+                    f"{where}({parameter.name})"
+                )
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=IDS)
@@ -86,7 +100,9 @@ def test_nothing_asks_for_a_timeout(module: ModuleType, name: str) -> None:
 
 
 def inherited_from_psycopg(cls: type, name: str) -> bool:
-    return any(name in vars(base) for base in cls.__mro__ if base.__module__.startswith("psycopg"))
+    return any(
+        name in vars(base) for base in cls.__mro__ if base.__module__.startswith("psycopg")
+    )
 
 
 def test_every_error_tells_what_to_do() -> None:
@@ -101,7 +117,11 @@ def test_fields_of_values_are_documented() -> None:
     for path in (Path(awa_trio.__file__).parent).rglob("*.py"):
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and ast.get_docstring(node) is None and not node.name.startswith("_"):
+            if (
+                isinstance(node, ast.ClassDef)
+                and ast.get_docstring(node) is None
+                and not node.name.startswith("_")
+            ):
                 raise AssertionError(f"{path.name}: class {node.name} has no docstring")
 
 

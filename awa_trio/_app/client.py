@@ -21,7 +21,7 @@ from .._core.outcome import CancelRequested, Ended, RetryRequested
 from .._core.registry import Registry
 from .._core.request import EnqueueOptions, EnqueueRequest
 from .._runtime.planner import Planner
-from .._seam.errors import KeyTaken, LockTimeout, Rejected, StoreError, Transient
+from .._seam.errors import KeyTaken, LockTimeout, Rejected, Transient
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from .app import App, registry_of
@@ -298,7 +298,9 @@ class Jobs:
                     " enqueue a new one"
                 )
             if job.state not in _RETRIED_FROM:
-                raise InvalidTransition(f"job {job_id} is {job.state}: it will run without a retry")
+                raise InvalidTransition(
+                    f"job {job_id} is {job.state}: it will run without a retry"
+                )
             if await self._move(job, RetryRequested()):
                 return
 
@@ -334,4 +336,12 @@ class Jobs:
 
 
 #: States a retry makes sense from.
-_RETRIED_FROM = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.RETRYABLE, JobState.SCHEDULED, JobState.WAITING_EXTERNAL})
+_RETRIED_FROM = frozenset(
+    {
+        JobState.FAILED,
+        JobState.CANCELLED,
+        JobState.RETRYABLE,
+        JobState.SCHEDULED,
+        JobState.WAITING_EXTERNAL,
+    }
+)

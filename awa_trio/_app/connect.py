@@ -32,7 +32,9 @@ class PgBackend:
     async def worker_store(self) -> AsyncIterator[WorkerStore]:
         """Open a store with a pool of its own: handlers that hold every connection of the
         client's cannot keep a worker from settling their jobs."""
-        async with Pool(self._opener, size=WORKER_CONNECTIONS, name="the worker's pool") as pool:
+        async with Pool(
+            self._opener, size=WORKER_CONNECTIONS, name="the worker's pool"
+        ) as pool:
             yield SqlWorkerStore(pool, self._opener)
 
     def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:

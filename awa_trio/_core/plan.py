@@ -137,7 +137,9 @@ def plan(
         return None
     if isinstance(settlement, ToCompleted) and not specs(Outcome.COMPLETED):
         # Nearly every attempt ends here.
-        return Plan(transition(settlement, job, fraction=fraction), settlement.follow_ups, settlement)
+        return Plan(
+            transition(settlement, job, fraction=fraction), settlement.follow_ups, settlement
+        )
     registered: list[PreparedInsert] = []
     left_out: list[FollowUpError] = []
     if isinstance(settlement, ToCompleted):
@@ -183,7 +185,9 @@ def transition(
                 except Exception as broken:
                     # The task's own function is broken; the job still has to be settled.
                     seconds = delay(job.attempt, fraction)
-                    error = ExceptionGroup("and its backoff function raised", [*_parts(error), broken])
+                    error = ExceptionGroup(
+                        "and its backoff function raised", [*_parts(error), broken]
+                    )
             move.seconds = seconds
             move.error = None if error is None else report(error)
         case ToScheduled(seconds):
@@ -230,6 +234,8 @@ def _inserts(
         returned = spec.function(args(), *facts)
         if returned is None:
             return []
-        return [prepare(one) for one in (returned if isinstance(returned, list) else [returned])]
+        return [
+            prepare(one) for one in (returned if isinstance(returned, list) else [returned])
+        ]
     except Exception as error:
         raise FollowUpError(spec.name) from error

@@ -28,7 +28,7 @@ class ControlFlow(Exception):
         return f"{type(self).__name__}({', '.join(map(repr, self.args))})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.args == other.args  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and self.args == other.args
 
     def __hash__(self) -> int:
         return hash((type(self), self.args))

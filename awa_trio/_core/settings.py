@@ -12,7 +12,7 @@ from .errors import ConfigurationError
 def _seconds(
     *, default: float, least: float = 0.0, allow_infinite: bool = False
 ) -> float:  # a field; typed as its value, as attrs does
-    def check(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+    def check(instance: object, attribute: attrs.Attribute[float], value: object) -> None:
         name = f"{type(instance).__name__}({attribute.name}={value!r})"
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigurationError(f"{name}: give seconds, as a number")
@@ -23,7 +23,7 @@ def _seconds(
 
 
 def _count(*, default: int, least: int, most: int) -> int:
-    def check(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    def check(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ConfigurationError(
                 f"{type(instance).__name__}({attribute.name}={value!r}):"

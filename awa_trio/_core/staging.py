@@ -106,4 +106,3 @@ class StagingBuffer:
                 else:
                     self._sealed = NOTHING_STAGED
             return self._sealed
-

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import pq
@@ -21,7 +21,7 @@ from psycopg.adapt import Dumper
 _INT = struct.Struct("!i").pack
 _HEADER = struct.Struct("!iiIii").pack
 _NULL = _INT(-1)
-_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Array:
@@ -71,11 +71,11 @@ class ArrayDumper(Dumper):
         connection = self.connection
         self._encoding = "utf-8" if connection is None else connection.info.encoding
 
-    def get_key(self, obj: Array, format: Any) -> Any:
+    def get_key(self, obj: Array, format: Any) -> Any:  # noqa: A002
         """One dumper for each type of array."""
         return (self.cls, obj.oid)
 
-    def upgrade(self, obj: Array, format: Any) -> ArrayDumper:
+    def upgrade(self, obj: Array, format: Any) -> ArrayDumper:  # noqa: A002
         """Return the dumper for this type of array."""
         dumper = ArrayDumper(self.cls)
         dumper._encoding = self._encoding
@@ -110,7 +110,9 @@ def _raw(item: bytes, encoding: str) -> bytes:
 
 def _timestamptz(item: datetime, encoding: str) -> bytes:
     delta = item - _EPOCH
-    return _int8((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds, encoding)
+    return _int8(
+        (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds, encoding
+    )
 
 
 def int2s(items: Sequence[int | None]) -> Array:

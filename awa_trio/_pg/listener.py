@@ -98,7 +98,9 @@ class Listener:
         try:
             with trio.fail_after(self._ping):
                 for channel in self._channels:
-                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    await connection.execute(
+                        sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+                    )
             first = self.connections == 0
             self.connections += 1
             self.connected = True
@@ -111,7 +113,8 @@ class Listener:
                     if not self._hear(notification.channel, notification.payload):
                         self.malformed += 1
                         logger.warning(
-                            "ignored a notification on %s that makes no sense", notification.channel
+                            "ignored a notification on %s that makes no sense",
+                            notification.channel,
                         )
                 with trio.fail_after(self._ping):
                     await connection.execute("SELECT 1")

@@ -11,12 +11,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.resources.abc import Traversable
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import attrs
 import psycopg
 from psycopg import errors as e
 from psycopg.rows import tuple_row
+
+_VERSION_TABLE = """
+CREATE TABLE {name}.schema_version (
+    version          int NOT NULL,
+    oldest_supported int NOT NULL,
+    migrated_at      timestamptz NOT NULL DEFAULT now(),
+    only_row         boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+INSERT INTO {name}.schema_version (version, oldest_supported) VALUES (0, 0);
+"""
+
+_NEW_VERSION = """
+UPDATE {name}.schema_version
+   SET version = {version}, oldest_supported = {oldest}, migrated_at = now()
+ WHERE version = {since};
+"""
+
+_READ_VERSION = "SELECT version, oldest_supported FROM {name}.schema_version"
 
 
 @attrs.frozen
@@ -97,11 +115,7 @@ class Schema:
         if since == 0:
             parts += [
                 f"CREATE SCHEMA IF NOT EXISTS {self.name};",
-                f"CREATE TABLE {self.name}.schema_version ("
-                " version int NOT NULL, oldest_supported int NOT NULL,"
-                " only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),"
-                " migrated_at timestamptz NOT NULL DEFAULT now());",
-                f"INSERT INTO {self.name}.schema_version VALUES (0, 0);",
+                _VERSION_TABLE.format(name=self.name),
             ]
         parts += [m.sql for m in self.migrations if m.version > since]
         # Bodies may name functions that come later.
@@ -109,9 +123,9 @@ class Schema:
         parts += self.functions
         # Guarded, so that a script printed for another version changes nothing.
         parts.append(
-            f"UPDATE {self.name}.schema_version SET version = {self.version},"
-            f" oldest_supported = {self.oldest_supported}, migrated_at = now()"
-            f" WHERE version = {since};"
+            _NEW_VERSION.format(
+                name=self.name, version=self.version, oldest=self.oldest_supported, since=since
+            )
         )
         return parts
 
@@ -124,12 +138,11 @@ class Schema:
         """Read what a database has; in its own transaction unless the caller has one open."""
         cursor = connection.cursor(row_factory=tuple_row)
         exists = f"SELECT to_regclass('{self.name}.schema_version') IS NOT NULL"
-        await cursor.execute(cast("LiteralString", exists))
+        await cursor.execute(exists.encode())
         row = await cursor.fetchone()
         if row is None or not row[0]:
             return SchemaStatus(0, 0)
-        read = f"SELECT version, oldest_supported FROM {self.name}.schema_version"
-        await cursor.execute(cast("LiteralString", read))
+        await cursor.execute(_READ_VERSION.format(name=self.name).encode())
         row = await cursor.fetchone()
         return SchemaStatus(*row) if row is not None else SchemaStatus(0, 0)
 
@@ -145,13 +158,13 @@ class Schema:
           psycopg.Error: something failed, and nothing was changed.
         """
         async with connection.transaction():
-            await connection.execute(cast("LiteralString", f"SELECT pg_advisory_xact_lock({self._lock})"))
+            await connection.execute(f"SELECT pg_advisory_xact_lock({self._lock})".encode())
             since = (await self.status(connection)).version
             if since >= self.version:
                 return []
             for statement in self._statements(since):
                 try:
-                    await connection.execute(cast("LiteralString", statement))
+                    await connection.execute(statement.encode())
                 except e.Error as error:
                     error.add_note(f"while running:\n{statement[:2000]}")
                     raise

@@ -274,7 +274,9 @@ class Pool:
             pq.TransactionStatus.INTRANS,
             pq.TransactionStatus.INERROR,
         ):
-            logger.warning("%s: a connection came back inside a transaction: rolled back", self._name)
+            logger.warning(
+                "%s: a connection came back inside a transaction: rolled back", self._name
+            )
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLEANUP):
                 try:
                     await connection.rollback()
@@ -317,5 +319,3 @@ class Pool:
 
 def _transaction(connection: Connection) -> pq.TransactionStatus:
     return connection.info.transaction_status
-
-

@@ -1,6 +1,6 @@
 """One attempt: a nursery inside the scope that can cut it short.
 
-``cancel_called``, read once when the nursery closes, decides. If the attempt had been
+Whether its scope is cancelled, read once when the nursery closes, decides. If it had been
 cancelled by then it was cut, whether its handler noticed, swallowed it or returned
 anyway: discarding is always safe, committing half a handler's work is not. After
 that moment a cancellation changes nothing, and the lease guard has the last word.
@@ -66,7 +66,8 @@ class Attempt:
         self.claimed = claimed
         self.worker_id = worker_id
         self.buffer = StagingBuffer()
-        self.scope = trio.CancelScope()
+        self.scope: trio.CancelScope | None = None
+        """What can cut it; None until it runs."""
         self.ended = False
         """Whether the handler and every task of its nursery have finished."""
         self.settled = False
@@ -89,21 +90,23 @@ class Attempt:
         if self._cut_by is None and not self.ended:
             self._cut_by = by
             self._cut_at = trio.current_time()
-            self.scope.cancel(reason=f"awa_trio: {by.value}")
+            if self.scope is not None:
+                self.scope.cancel(reason=f"awa_trio: {by.value}")
 
     def cut_since(self) -> float:
         """When it was cut, by Trio's clock: infinite if it was not, or its deadline."""
-        return min(self._cut_at, self.scope.deadline)
+        return self._cut_at if self.scope is None else min(self._cut_at, self.scope.deadline)
 
-    def cut_by(self) -> Cut | None:
-        """Why it is cut at this moment, if it is.
+    def cut_by(self, now: float) -> Cut | None:
+        """Why it is cut at a moment, if it is.
 
-        Reading ``cancel_called`` also notices a deadline that has passed in a handler that
-        never reached a checkpoint.
+        The same as the scope's ``cancel_called``, which nobody but `cut` and the deadline
+        can bring about, and cheaper to ask. Like that it notices a deadline that has
+        passed in a handler that never reached a checkpoint.
         """
-        if not self.scope.cancel_called:
-            return None
-        return self._cut_by or Cut.DEADLINE
+        if self._cut_by is None and self.scope is not None and self.scope.deadline <= now:
+            return Cut.DEADLINE
+        return self._cut_by
 
     async def run(self, handler: Handler, job: Job[Any]) -> Ended:
         """Run the handler to its end; decide nothing.
@@ -113,20 +116,23 @@ class Attempt:
         checkpoint.
         """
         deadline = self.claimed.deadline
-        if deadline:
-            self.scope.deadline = trio.current_time() + deadline
+        ends = trio.current_time() + deadline if deadline else math.inf
+        self.scope = scope = trio.CancelScope(deadline=ends)
+        if self._cut_by is not None:
+            scope.cancel(reason=f"awa_trio: {self._cut_by.value}")
         result: object = _DID_NOT_RETURN
         error: BaseException | None = None
         cut: Cut | None = None
-        with self.scope:
+        with scope:
             try:
                 async with trio.open_nursery() as nursery:
                     lend_nursery(job, nursery)
                     result = await handler(job)
             except BaseException as raised:
                 error = raised
-            cut = self.cut_by()
-            if cut is None and trio.current_effective_deadline() <= trio.current_time():
+            now = trio.current_time()
+            cut = self.cut_by(now)
+            if cut is None and trio.current_effective_deadline() <= now:
                 # A scope outside the attempt: it cannot say whom it cut.
                 cut = Cut.SHUTDOWN
             self.ended = True
@@ -157,7 +163,10 @@ class Attempt:
         return Completed()
 
     async def in_thread(
-        self, function: Callable[[Job[Any]], object], job: Job[Any], limiter: trio.CapacityLimiter
+        self,
+        function: Callable[[Job[Any]], object],
+        job: Job[Any],
+        limiter: trio.CapacityLimiter,
     ) -> object:
         """Run an ordinary function as the handler.
 
@@ -196,10 +205,7 @@ _warned: set[str] = set()
 def _must_go_on(error: BaseException) -> BaseException | None:
     """KeyboardInterrupt or SystemExit in an error: the job is settled, and then it goes on."""
     if isinstance(error, BaseExceptionGroup):
-        found = error.subgroup((KeyboardInterrupt, SystemExit))
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        return found
+        return next(filter(None, map(_must_go_on, error.exceptions)), None)
     return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
 
 

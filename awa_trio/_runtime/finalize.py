@@ -245,7 +245,7 @@ class Finalizer:
                 logger.warning(
                     "settling %d attempts: %s; trying again in about %.2g s",
                     len(entries),
-                    error or "no answer",
+                    str(error) or "no answer",
                     pause,
                 )
                 await trio.sleep(pause * self._random.uniform(0.75, 1.25))

@@ -62,7 +62,9 @@ class Heartbeat:
       heard: called in the worker's event loop with each answered beat.
     """
 
-    def __init__(self, store: WorkerStore, timings: Timings, heard: Callable[[Beat], None]) -> None:
+    def __init__(
+        self, store: WorkerStore, timings: Timings, heard: Callable[[Beat], None]
+    ) -> None:
         self._store = store
         self._timings = timings
         self._heard = heard

@@ -15,18 +15,20 @@ from .._core.staging import StagingBuffer
 
 ArgsT = TypeVar("ArgsT")
 
-Prepare = Callable[[object, EnqueueOptions], PreparedInsert]
+Prepare = Callable[[object, EnqueueOptions, int], PreparedInsert]
+"""Prepares a follow-up, given its arguments, its options, and the job that stages it."""
 
 
 @final
 class FollowUps:
     """One attempt's staging buffer: pass it to code that should stage but not see the job."""
 
-    __slots__ = ("_buffer", "_prepare")
+    __slots__ = ("_buffer", "_by", "_prepare")
 
-    def __init__(self, buffer: StagingBuffer, prepare: Prepare) -> None:
+    def __init__(self, buffer: StagingBuffer, prepare: Prepare, by: int) -> None:
         self._buffer = buffer
         self._prepare = prepare
+        self._by = by
 
     def enqueue_on_completion(self, args: object, /, **options: Unpack[EnqueueOptions]) -> None:
         """Enqueue a follow-up job if, and only if, this attempt completes.
@@ -56,7 +58,7 @@ class FollowUps:
         Source: ADR-046, "Decision" and "Limits".
         """
         try:
-            follow_up = self._prepare(args, options)
+            follow_up = self._prepare(args, options, self._by)
         except Exception as error:
             problem = error.problem if isinstance(error, InvalidRequest) else str(error)
             raise self._buffer.refuse(StagingInvalid(problem)) from error
@@ -66,17 +68,18 @@ class FollowUps:
 class Job(Generic[ArgsT]):
     """One attempt of a job, as its handler sees it."""
 
-    __slots__ = ("_nursery", "_row", "args", "follow_ups")
+    __slots__ = ("_buffer", "_nursery", "_prepare", "_row", "args")
 
     args: ArgsT
     """The job's arguments, decoded to the type in the handler's annotation."""
-    follow_ups: FollowUps
-    """A handle for staging, for code that should not see the whole job."""
 
-    def __init__(self, row: JobRow, args: ArgsT, follow_ups: FollowUps) -> None:
+    def __init__(
+        self, row: JobRow, args: ArgsT, buffer: StagingBuffer, prepare: Prepare
+    ) -> None:
         self._row = row
         self.args = args
-        self.follow_ups = follow_ups
+        self._buffer = buffer
+        self._prepare = prepare
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -138,6 +141,11 @@ class Job(Generic[ArgsT]):
     def triggered_by(self) -> int | None:
         """The job whose settlement enqueued this one; None if none did."""
         return self._row.triggered_by
+
+    @property
+    def follow_ups(self) -> FollowUps:
+        """A handle for staging, for code that should not see the whole job."""
+        return FollowUps(self._buffer, self._prepare, self._row.id)
 
     @property
     def nursery(self) -> trio.Nursery:

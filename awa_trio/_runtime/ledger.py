@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -28,7 +27,7 @@ from .._seam.protocol import WorkerStore
 from .._seam.values import Settled
 from .attempt import Attempt, log_end
 from .finalize import Entry, Finalizer
-from .job import FollowUps, Job
+from .job import Job
 from .planner import Planner
 
 if TYPE_CHECKING:
@@ -148,8 +147,7 @@ class Ledger:
         await self.finalizer.room()
 
     async def _run_handler(self, attempt: Attempt, task: Task, args: object) -> Ended:
-        prepare = partial(self._planner.prepare, by=attempt.claimed.id)
-        job = Job(attempt.claimed, args, FollowUps(attempt.buffer, prepare))
+        job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
         if task.in_thread:
             return await attempt.run(
                 lambda job: attempt.in_thread(task.handler, job, self._threads), job
@@ -291,7 +289,9 @@ class Ledger:
                 row.kind,
             )
         plans = [self._planner.plan(Orphaned(), row) for row in orphans]
-        await self.finalizer.settle([Entry(plan, worker_id) for plan in plans if plan is not None])
+        await self.finalizer.settle(
+            [Entry(plan, worker_id) for plan in plans if plan is not None]
+        )
 
     # ---- handlers that will not end
 
@@ -303,7 +303,7 @@ class Ledger:
                 overdue = trio.current_time() - min(attempt.cut_since(), self.shut_at)
                 if overdue < self._timings.abandon_after or attempt.settled:
                     continue
-                by = attempt.cut_by() or Cut.SHUTDOWN
+                by = attempt.cut_by(trio.current_time()) or Cut.SHUTDOWN
                 logger.warning(
                     "%s was cut (%s) and has not ended for %.1f s: it is settled without waiting;"
                     " its slot is taken until it ends",

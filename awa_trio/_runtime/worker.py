@@ -211,7 +211,9 @@ class Worker:
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
                 services.start_soon(
-                    self._service, "reconcile", partial(self._parts.ledger.reconcile, self._parts.life)
+                    self._service,
+                    "reconcile",
+                    partial(self._parts.ledger.reconcile, self._parts.life),
                 )
                 async with trio.open_nursery() as finalizers:
                     finalizers.start_soon(self._service, "finalizer", self._parts.finalizer.run)
@@ -259,15 +261,18 @@ class Worker:
                 if trio.current_time() - begun > 10 * pause:
                     pause = PAUSES[0]
                 logger.warning(
-                    "the %s failed (%s): it starts again in %.2g s", name, error or "no answer", pause
+                    "the %s failed (%s): it starts again in %.2g s",
+                    name,
+                    str(error) or "no answer",
+                    pause,
                 )
                 await trio.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
             except Exception as raised:
-                error = _only(raised)
-                logger.critical("the %s failed, and takes the worker down", name, exc_info=error)
-                crash = WorkerCrashed(f"the worker's {name} failed with {type(error).__name__}")
-                crash.__cause__ = error
+                bug = _only(raised)
+                logger.critical("the %s failed, and takes the worker down", name, exc_info=bug)
+                crash = WorkerCrashed(f"the worker's {name} failed with {type(bug).__name__}")
+                crash.__cause__ = bug
                 self._crashed(crash)
                 return
 

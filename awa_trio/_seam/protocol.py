@@ -29,7 +29,9 @@ from .values import Claimed, Enqueued, Held, JobFilter, LostJob, Settled, Want
 class Producing(Protocol):
     """Putting jobs in."""
 
-    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[PreparedInsert], *, notify: bool = True
+    ) -> list[Enqueued]:
         """Insert jobs together or not at all, leaving out duplicates; one answer per job."""
         ...
 

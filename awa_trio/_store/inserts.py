@@ -36,7 +36,9 @@ def columns(jobs: Sequence[PreparedInsert]) -> tuple[Any, ...]:
 NO_COLUMNS: tuple[None, ...] = (None,) * COLUMNS
 
 
-def optional(make: Callable[[list[Any]], arrays.Array], items: list[Any]) -> arrays.Array | None:
+def optional(
+    make: Callable[[list[Any]], arrays.Array], items: list[Any]
+) -> arrays.Array | None:
     """Return an array, or None where every item is: unnest() fills it up with nulls."""
     return make(items) if any(item is not None for item in items) else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import NoReturn
 
@@ -38,7 +38,7 @@ from .._seam.values import (
 WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
 
 #: Virtual time begins at 0; this is what that is called.
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 #: Of a job's errors, the latest are kept; as functions/add_error.sql.
 KEPT_ERRORS = 25
@@ -76,7 +76,9 @@ class MemoryStore:
 
     # ---- producing
 
-    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[PreparedInsert], *, notify: bool = True
+    ) -> list[Enqueued]:
         """See `_seam.protocol.Producing`."""
         await anyio.lowlevel.checkpoint()
         answers = []
@@ -112,7 +114,7 @@ class MemoryStore:
             raw_metadata=job.metadata,
             raw_tags=job.tags or None,
             created_at=now,
-            run_at=now if job.run_at is None else job.run_at.astimezone(timezone.utc),
+            run_at=now if job.run_at is None else job.run_at.astimezone(UTC),
             deadline=job.deadline,
             ordering_key=job.ordering_key,
             run_lease=0,
@@ -165,7 +167,9 @@ class MemoryStore:
         self._check(worker)
         claimed = []
         for want in wants:
-            due = [row for row in self._waiting([want.queue], kinds) if row.run_at <= self._now()]
+            due = [
+                row for row in self._waiting([want.queue], kinds) if row.run_at <= self._now()
+            ]
             due.sort(key=lambda row: (row.priority, row.run_at, row.id))
             for row in due[: want.most]:
                 if self._move(row, JobState.RUNNING) is not None:

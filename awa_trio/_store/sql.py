@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta, timezone
-from typing import Any, LiteralString, NoReturn, Protocol, TypeAlias, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import psycopg
 from psycopg import pq
@@ -41,7 +41,6 @@ from .._seam.values import (
 from .failures import store_error
 from .inserts import NO_COLUMNS, columns, optional
 
-
 Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
 
 
@@ -53,10 +52,10 @@ class Connections(Protocol):
         ...
 
 
-def call(function: str, parameters: int) -> LiteralString:
+def call(function: str, parameters: int) -> bytes:
     """Return the statement that calls one of the engine's functions."""
     places = ", ".join(f"${n + 1}" for n in range(parameters))
-    return cast("LiteralString", f"SELECT * FROM awa.{function}({places})")
+    return f"SELECT * FROM awa.{function}({places})".encode()  # noqa: S608, names of ours
 
 
 ENQUEUE = call("enqueue_many", 13)
@@ -80,7 +79,7 @@ class SqlStore:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def _rows(self, statement: LiteralString, parameters: Sequence[Any]) -> list[Any]:
+    async def _rows(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
         try:
             async with self._connections.connection() as connection:
                 cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
@@ -89,12 +88,14 @@ class SqlStore:
         except psycopg.Error as error:
             raise store_error(error) from error
 
-    async def _value(self, statement: LiteralString, parameters: Sequence[Any]) -> Any:
+    async def _value(self, statement: bytes, parameters: Sequence[Any]) -> Any:
         return (await self._rows(statement, parameters))[0][0]
 
     # ---- producing
 
-    async def enqueue(self, jobs: Sequence[PreparedInsert], *, notify: bool = True) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[PreparedInsert], *, notify: bool = True
+    ) -> list[Enqueued]:
         """See `_seam.protocol.Producing`."""
         if not jobs:
             return []
@@ -255,21 +256,14 @@ def _settled(
 
 
 def _details(row: Sequence[Any]) -> JobDetails:
-    *common, state, errors, worker, attempted, deadline, finalized, key, states = row
-    return JobDetails(
-        *common,
-        JobState(state),
-        [
-            JobError(x["error"], x["attempt"], datetime.fromisoformat(x["at"]), x["terminal"])
-            for x in errors or ()
-        ],
-        worker,
-        attempted,
-        deadline,
-        finalized,
-        None if key is None else bytes(key),
-        states,
-    )
+    *facts, state, errors, worker, attempted, deadline, finalized, key, states = row
+    known = [
+        JobError(x["error"], x["attempt"], datetime.fromisoformat(x["at"]), x["terminal"])
+        for x in errors or ()
+    ]
+    held = None if key is None else bytes(key)
+    rest = [JobState(state), known, worker, attempted, deadline, finalized, held, states]
+    return JobDetails(*facts, *rest)
 
 
 class _RawJson(Loader):
@@ -298,7 +292,7 @@ class _Utc(Loader):
         return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
 
 
-_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def adapt(context: AdaptContext) -> None:

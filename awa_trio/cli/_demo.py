@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..demo import Progress as DemoProgress
 from ..demo import Summary, run_demo
-from ..demo._run import Progress as DemoProgress
 from ._output import err, out, say
 
 
@@ -45,7 +45,9 @@ async def demo(
 
         def watch(progress: DemoProgress) -> None:
             bars.update(files, total=progress.files, completed=progress.files_done)
-            bars.update(modules, total=progress.modules or None, completed=progress.modules_done)
+            bars.update(
+                modules, total=progress.modules or None, completed=progress.modules_done
+            )
             if chaos:
                 bars.update(files, description=f"A: files ({progress.killed} kills)")
 
@@ -71,7 +73,10 @@ def _print(summary: Summary) -> None:
             f"{summary.killed} workers were killed; {summary.rescued} attempts were rescued,"
             f" {summary.again} stage B handlers ran again"
         )
-    say("the same modules and sizes as a plain computation:  ", verdict(summary.modules == summary.expected))
+    say(
+        "the same modules and sizes as a plain computation:  ",
+        verdict(summary.modules == summary.expected),
+    )
     say("exactly one stage B job per module:                 ", verdict(once))
     say("no stage B without a completed stage A:             ", verdict(not summary.phantoms))
     say("no job failed:                                      ", verdict(not summary.failed))

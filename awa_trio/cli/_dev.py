@@ -10,7 +10,7 @@ import psycopg
 import trio
 from cyclopts import Parameter
 
-from .._app.maintenance import migrate
+from .. import migrate
 from ..pg import DevServer, dev_server
 from ._output import err, say
 

@@ -12,7 +12,9 @@ from ._output import as_json, print_job, print_jobs, print_json, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")]
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
+]
 
 
 @jobs.command(name="list")
@@ -70,7 +72,11 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
 
 @jobs.command
 async def cancel(
-    job_ids: Annotated[tuple[int, ...], Parameter(negative="")], /, *, reason: str = "cancelled by an operator", dsn: Dsn = ""
+    job_ids: Annotated[tuple[int, ...], Parameter(negative="")],
+    /,
+    *,
+    reason: str = "cancelled by an operator",
+    dsn: Dsn = "",
 ) -> int:
     """Cancel jobs, whatever they are doing; a running handler is cancelled.
 

@@ -9,8 +9,7 @@ from typing import NoReturn
 import psycopg
 from cyclopts import App, CycloptsError
 
-from .. import __version__
-from .._core.errors import AwaError, DatabaseUnavailable, SchemaError
+from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
 from ._demo import demo
 from ._dev import dev

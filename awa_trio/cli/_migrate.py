@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .._app.maintenance import migrate as migrate_database
-from .._app.maintenance import schema_script, schema_status
+from .. import migrate as migrate_database
+from .. import schema_script, schema_status
 from ._options import Dsn
 from ._output import say
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -91,7 +91,9 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("id", "state", "kind", "queue", "attempt", "due", "last error"):
-        table.add_column(name, justify="right" if name == "id" else "left", overflow="ellipsis", no_wrap=True)
+        table.add_column(
+            name, justify="right" if name == "id" else "left", overflow="ellipsis", no_wrap=True
+        )
     for job in jobs:
         last = job.errors[-1].error.splitlines()[0] if job.errors else ""
         table.add_row(
@@ -116,7 +118,7 @@ def ago(instant: datetime | None) -> str:
     """Return an instant as people say it: how long ago, or in how long."""
     if instant is None:
         return ""
-    seconds = (datetime.now(timezone.utc) - instant).total_seconds()
+    seconds = (datetime.now(UTC) - instant).total_seconds()
     size = abs(seconds)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if size >= length:
@@ -129,14 +131,24 @@ def ago(instant: datetime | None) -> str:
 
 def print_job(job: JobDetails) -> None:
     """Print everything about one job."""
-    say(("job ", "bold"), (str(job.id), "bold"), "  ", (job.kind, "bold"), "  ", (job.state.value, _COLOURS[job.state.value]))
+    say(
+        ("job ", "bold"),
+        (str(job.id), "bold"),
+        "  ",
+        (job.kind, "bold"),
+        "  ",
+        (job.state.value, _COLOURS[job.state.value]),
+    )
     facts: list[tuple[str, Any]] = [
         ("queue", job.queue),
         ("priority", job.priority),
         ("attempt", f"{job.attempt} of {job.max_attempts}"),
         ("created", f"{_iso(job.created_at)} ({ago(job.created_at)})"),
         ("due", f"{_iso(job.run_at)} ({ago(job.run_at)})"),
-        ("attempted", job.attempted_at and f"{_iso(job.attempted_at)} ({ago(job.attempted_at)})"),
+        (
+            "attempted",
+            job.attempted_at and f"{_iso(job.attempted_at)} ({ago(job.attempted_at)})",
+        ),
         ("deadline", job.deadline_at and f"{_iso(job.deadline_at)} ({ago(job.deadline_at)})"),
         ("ended", job.finalized_at and f"{_iso(job.finalized_at)} ({ago(job.finalized_at)})"),
         ("worker", job.worker_id),
@@ -151,6 +163,10 @@ def print_job(job: JobDetails) -> None:
         if value not in (None, ""):
             say((f"  {name:<13}", "bright_black"), str(value))
     for error in job.errors:
-        say((f"  attempt {error.attempt}", "red"), f"  {_iso(error.at)}", "  terminal" if error.terminal else "")
+        say(
+            (f"  attempt {error.attempt}", "red"),
+            f"  {_iso(error.at)}",
+            "  terminal" if error.terminal else "",
+        )
         for line in error.error.splitlines():
             say("    ", line)

@@ -102,10 +102,9 @@ async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(obey)
-            started = await nursery.start(work)
-            err.print(
-                f"worker {started.id} serves {', '.join(started.queues)}; Ctrl-C stops it"
-            )
+            worker: Worker = await nursery.start(work)
+            started = worker
+            err.print(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
     return code
 
 
@@ -114,5 +113,7 @@ def _queue(given: str) -> tuple[str, int | QueueSettings]:
     if not equals:
         return name, QueueSettings()
     if not count.isdecimal():
-        raise ConfigurationError(f"--queue {given}: give NAME=ATTEMPTS_AT_ONCE, as in {name}=50")
+        raise ConfigurationError(
+            f"--queue {given}: give NAME=ATTEMPTS_AT_ONCE, as in {name}=50"
+        )
     return name, int(count)

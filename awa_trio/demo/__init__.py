@@ -5,5 +5,6 @@ imports. Stage B, one job per distinct module however many files import it, reco
 module's size. The result is checked against a plain computation in one process.
 """
 
+from ._run import Progress as Progress
 from ._run import Summary as Summary
 from ._run import run_demo as run_demo

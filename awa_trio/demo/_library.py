@@ -20,7 +20,8 @@ def source_files() -> list[str]:
     return sorted(
         str(path.relative_to(root()))
         for path in root().rglob("*.py")
-        if not {"site-packages", "test", "tests", "idle_test"} & set(path.relative_to(root()).parts)
+        if not {"site-packages", "test", "tests", "idle_test"}
+        & set(path.relative_to(root()).parts)
     )
 
 

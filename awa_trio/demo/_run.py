@@ -13,8 +13,7 @@ from typing import Any
 import attrs
 import trio
 
-from .. import connect
-from .._app.maintenance import migrate
+from .. import connect, migrate
 from ..pg import DevServer, TrioConnection, dev_server
 from ._library import plain_result, source_files
 from ._tasks import ScanFile, make_app
@@ -149,7 +148,9 @@ async def _run(
             rows=dict(await _all(connection, ROWS)),
             phantoms=(await _all(connection, PHANTOMS))[0][0],
             failed=progress.failed,
-            again=(await _all(connection, "SELECT sum(times - 1)::int FROM demo_modules"))[0][0],
+            again=(await _all(connection, "SELECT sum(times - 1)::int FROM demo_modules"))[0][
+                0
+            ],
             rescued=(await _all(connection, RESCUED))[0][0],
             killed=fleet.killed,
             seconds=seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeVar, final
 
 import attrs
@@ -16,12 +16,12 @@ from .._core.errors import StagingError
 from .._core.job import JobRow, PreparedInsert
 from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.staging import StagingBuffer
-from .._runtime.job import FollowUps, Job, lend_nursery
+from .._runtime.job import Job, lend_nursery
 
 ArgsT = TypeVar("ArgsT")
 
 #: When the job of a unit test was enqueued.
-_EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class HandlerJob(Job[ArgsT]):
       tags: its tags.
     """
 
-    __slots__ = ("_buffer", "_given")
+    __slots__ = ("_given",)
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class HandlerJob(Job[ArgsT]):
         *,
         app: App | None = None,
         nursery: trio.Nursery | None = None,
-        id: int = 1,
+        id: int = 1,  # noqa: A002
         kind: str = "test",
         queue: str = "default",
         priority: int = 2,
@@ -95,16 +95,15 @@ class HandlerJob(Job[ArgsT]):
             ordering_key=None,
             run_lease=attempt,
         )
-        self._buffer = StagingBuffer()
         self._given: list[tuple[PreparedInsert, Any]] = []
 
-        def prepare_and_note(args: object, options: EnqueueOptions) -> PreparedInsert:
+        def prepare_and_note(args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
             prepared = prepare(app, args, options)
             given = args.args if isinstance(args, EnqueueRequest) else args
             self._given.append((prepared, given))
             return prepared
 
-        super().__init__(row, args, FollowUps(self._buffer, prepare_and_note))
+        super().__init__(row, args, StagingBuffer(), prepare_and_note)
         if nursery is not None:
             lend_nursery(self, nursery)
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-import pytest_trio
+import pytest_trio  # type: ignore[import-untyped]
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -91,7 +91,7 @@ def awa_app() -> App | None:
     return None
 
 
-@pytest_trio.trio_fixture
+@pytest_trio.trio_fixture  # type: ignore[untyped-decorator]
 async def awa_client(awa_dsn: str, awa_app: App | None) -> AsyncIterator[Client]:
     """A client of a database of the test's own."""
     async with connect(awa_dsn, app=awa_app) as client:

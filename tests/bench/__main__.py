@@ -80,7 +80,8 @@ def run(name: str, jobs: int, server: DevServer) -> dict[str, float]:
             for line in process.stdout:
                 told = json.loads(line)
                 if "result" in told:
-                    return told["result"] | spent
+                    result: dict[str, float] = told["result"]
+                    return result | spent
                 if told["mark"] == "begin":
                     counters = Counters(observer, postmaster)
                 else:
@@ -121,8 +122,10 @@ def main() -> None:
                 results[name].append(run(name, jobs, server))
                 print(f"\r{repeat + 1}/{options.repeats} {name:<40}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    print(f"PostgreSQL {version}, {os.cpu_count()} cores, Python {sys.version.split()[0]};"
-          f" medians of {options.repeats} (least to most), per job")
+    print(
+        f"PostgreSQL {version}, {os.cpu_count()} cores, Python {sys.version.split()[0]};"
+        f" medians of {options.repeats} (least to most), per job"
+    )
     rows = [
         [name, *(spread([r[key] for r in results[name] if key in r]) for key, _ in COLUMNS)]
         for name in names

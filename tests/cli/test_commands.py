@@ -17,7 +17,7 @@ import pytest
 
 from awa_trio.cli._main import run
 
-APP = '''
+APP = """
 import os
 import time
 import trio
@@ -45,7 +45,7 @@ async def quick(job: awa.Job[Quick]) -> None:
 @app.task(queue="slow")
 async def slow(job: awa.Job[Slow]) -> None:
     await trio.sleep(job.args.seconds)
-'''
+"""
 
 Capture = pytest.CaptureFixture[str]
 
@@ -69,7 +69,9 @@ def enqueue(dsn: str, kind: str, args: str, **options: object) -> int:
 
 def state(dsn: str, job_id: int) -> str:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute("SELECT state::text FROM awa.jobs WHERE id = %s", [job_id]).fetchone()
+        row = connection.execute(
+            "SELECT state::text FROM awa.jobs WHERE id = %s", [job_id]
+        ).fetchone()
         assert row is not None
         return str(row[0])
 
@@ -82,7 +84,9 @@ def until(dsn: str, job_id: int, wanted: str) -> None:
 
 
 @contextmanager
-def cli(*arguments: str, dsn: str = "", cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+def cli(
+    *arguments: str, dsn: str = "", cwd: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "AWA_DSN": dsn, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "awa_trio", *arguments],
@@ -148,10 +152,15 @@ def test_a_database_without_the_schema_is_exit_code_4(dsn: str, capsys: Capture)
 def test_a_missing_import_of_the_program_is_named(folder: Path, capsys: Capture) -> None:
     (folder / "broken.py").write_text("import not_installed_anywhere")
     assert run(["worker", "broken:app"]) == 1
-    assert "broken imports 'not_installed_anywhere', which is not installed" in capsys.readouterr().err
+    assert (
+        "broken imports 'not_installed_anywhere', which is not installed"
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize("command", [[], ["jobs"], ["migrate"], ["worker"], ["dev"], ["demo"], ["jobs", "list"]])
+@pytest.mark.parametrize(
+    "command", [[], ["jobs"], ["migrate"], ["worker"], ["dev"], ["demo"], ["jobs", "list"]]
+)
 def test_every_command_has_help(command: list[str], capsys: Capture) -> None:
     assert run([*command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
@@ -209,9 +218,14 @@ def test_jobs_are_listed_shown_cancelled_and_retried(migrated: str, capsys: Capt
     assert '{"to": "a@example.com"}' in shown
     assert f"job {a}" in shown
 
-    assert run(["jobs", "cancel", str(a), str(b), "--reason", "why not", "--dsn", migrated]) == 0
+    assert (
+        run(["jobs", "cancel", str(a), str(b), "--reason", "why not", "--dsn", migrated]) == 0
+    )
     assert f"job {a} is cancelled" in capsys.readouterr().out
-    assert run(["jobs", "list", "--state", "cancelled", "--state", "failed", "--dsn", migrated]) == 0
+    assert (
+        run(["jobs", "list", "--state", "cancelled", "--state", "failed", "--dsn", migrated])
+        == 0
+    )
     assert "cancelled: why not" in capsys.readouterr().out
     assert run(["jobs", "cancel", str(a), "--dsn", migrated]) == 0
     assert "had ended already" in capsys.readouterr().out
@@ -235,7 +249,12 @@ def test_a_long_list_says_how_to_go_on(migrated: str, capsys: Capture) -> None:
 
 def test_an_error_of_a_job_is_shown_as_it_is(migrated: str, capsys: Capture) -> None:
     job_id = enqueue(migrated, "k", "{}")
-    assert run(["jobs", "cancel", str(job_id), "--reason", "[red]not markup[/]", "--dsn", migrated]) == 0
+    assert (
+        run(
+            ["jobs", "cancel", str(job_id), "--reason", "[red]not markup[/]", "--dsn", migrated]
+        )
+        == 0
+    )
     capsys.readouterr()
     run(["jobs", "list", "--dsn", migrated])
     run(["jobs", "show", str(job_id), "--dsn", migrated])
@@ -265,7 +284,9 @@ def test_a_worker_runs_jobs_and_drains_at_the_first_signal(
 
 def test_the_second_signal_means_now(folder: Path, migrated: str) -> None:
     slow = enqueue(migrated, "slow", '{"seconds": 60}', queue="slow")
-    with cli("worker", "program.py:app", "--queue", "slow=1", dsn=migrated, cwd=folder) as process:
+    with cli(
+        "worker", "program.py:app", "--queue", "slow=1", dsn=migrated, cwd=folder
+    ) as process:
         lines_until(process, "serves slow")
         until(migrated, slow, "running")
         process.send_signal(signal.SIGTERM)
@@ -281,7 +302,9 @@ def test_a_worker_logs_what_happens_and_never_arguments(folder: Path, migrated: 
     failed = enqueue(migrated, "quick", '{"n": 13}')
     with cli("worker", "program", "--verbose", dsn=migrated, cwd=folder) as process:
         lines_until(process, "serves")
-        lines = lines_until(process, f"job {failed} (quick, attempt 1 of 25) raised TerminalError")
+        lines = lines_until(
+            process, f"job {failed} (quick, attempt 1 of 25) raised TerminalError"
+        )
         until(migrated, failed, "failed")
         process.send_signal(signal.SIGTERM)
         process.wait(30)

@@ -47,7 +47,7 @@ def insert(name: object) -> PreparedInsert:
 def make(
     settlement: Settlement,
     *specs: FollowUpSpec,
-    job: Row = Row(),  # noqa: B008
+    job: Row = Row(),
     args: Callable[[], object] = lambda: "args",
     backoff: Callable[[int], float] | None = None,
 ) -> Plan:
@@ -99,9 +99,17 @@ def test_a_settlement_is_one_guarded_move(
 
 
 def test_to_leave_is_to_write_nothing() -> None:
-    assert plan(
-        Leave(Cut.LEASE_LOST), Row(), args=str, specs=lambda o: [], prepare=insert, fraction=0.0
-    ) is None
+    assert (
+        plan(
+            Leave(Cut.LEASE_LOST),
+            Row(),
+            args=str,
+            specs=lambda o: [],
+            prepare=insert,
+            fraction=0.0,
+        )
+        is None
+    )
 
 
 def test_registered_follow_ups_come_before_staged_ones() -> None:
@@ -112,7 +120,13 @@ def test_registered_follow_ups_come_before_staged_ones() -> None:
         completed(lambda args, job: None),
         exhausted(lambda args, job, error: "not this"),
     )
-    assert [i.kind for i in made.inserts] == ["spec 1", "spec 2", "spec 3", "staged 1", "staged 2"]
+    assert [i.kind for i in made.inserts] == [
+        "spec 1",
+        "spec 2",
+        "spec 3",
+        "staged 1",
+        "staged 2",
+    ]
 
 
 def test_a_follow_up_function_gets_the_args_and_the_row() -> None:
@@ -167,12 +181,16 @@ def test_a_raising_follow_up_of_a_failure_is_left_out_and_the_others_are_not() -
 
 def test_arguments_that_cannot_be_decoded_leave_the_follow_up_of_the_failure_out() -> None:
     made = make(
-        ToFailed("undecodable"), exhausted(lambda args, job, error: "alarm"), args=lambda: 1 // 0
+        ToFailed("undecodable"),
+        exhausted(lambda args, job, error: "alarm"),
+        args=lambda: 1 // 0,
     )
     assert (made.move.to_state, made.inserts) == (S.FAILED, ())
 
 
-@pytest.mark.parametrize("settlement", [ToRetryable(1.0, None), ToScheduled(1.0), ToCancelled("c")])
+@pytest.mark.parametrize(
+    "settlement", [ToRetryable(1.0, None), ToScheduled(1.0), ToCancelled("c")]
+)
 def test_other_settlements_have_no_follow_ups_yet(settlement: Settlement) -> None:
     made = make(settlement, completed(lambda *a: "x"), exhausted(lambda *a: "y"))
     assert made.inserts == ()

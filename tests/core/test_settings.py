@@ -33,7 +33,9 @@ def test_the_defaults_are_allowed(settings: type) -> None:
         (Retention, {"completed": -1}, "at least 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: Any, values: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    settings: Any, values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(**values)
 

@@ -97,22 +97,27 @@ def test_every_staging_error_is_terminal_unless_the_handler_says_otherwise(
     assert isinstance(error, TerminalError)
 
 
+def stage_four(
+    n: int, buffer: StagingBuffer, start: threading.Barrier, staged: list[int]
+) -> None:
+    start.wait()
+    for m in range(4):
+        try:
+            buffer.stage(b(n=4 * n + m))
+        except StagingSealed:
+            return
+        staged.append(4 * n + m)
+
+
 def test_threads_that_stage_and_seal_at_once_lose_nothing() -> None:
     for _ in range(50):
         buffer = StagingBuffer()
         start = threading.Barrier(5)
         staged: list[int] = []
-
-        def stage(n: int, buffer: StagingBuffer = buffer, start: threading.Barrier = start) -> None:
-            start.wait()
-            for m in range(4):
-                try:
-                    buffer.stage(b(n=4 * n + m))
-                except StagingSealed:
-                    return
-                staged.append(4 * n + m)
-
-        threads = [threading.Thread(target=stage, args=(n,)) for n in range(4)]
+        threads = [
+            threading.Thread(target=stage_four, args=(n, buffer, start, staged))
+            for n in range(4)
+        ]
         for thread in threads:
             thread.start()
         start.wait()
@@ -123,7 +128,9 @@ def test_threads_that_stage_and_seal_at_once_lose_nothing() -> None:
 
 
 @given(st.lists(st.integers(1, 20_000), max_size=30))
-def test_a_buffer_never_exceeds_its_limits_and_is_poisoned_iff_it_refused(sizes: list[int]) -> None:
+def test_a_buffer_never_exceeds_its_limits_and_is_poisoned_iff_it_refused(
+    sizes: list[int],
+) -> None:
     buffer = StagingBuffer()
     refused = False
     for size in sizes:

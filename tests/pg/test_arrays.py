@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import psycopg
@@ -20,17 +20,21 @@ CASES: list[tuple[Any, list[Any], str]] = [
     (arrays.byteas, [b"", b"\x00\xff", None], "bytea[]"),
     (
         arrays.timestamptzs,
-        [datetime(1, 1, 2, tzinfo=timezone.utc), None, datetime(9999, 12, 30, 23, 59, 59, 999999, timezone.utc)],
+        [datetime(1, 1, 2, tzinfo=UTC), None, datetime(9999, 12, 30, 23, 59, 59, 999999, UTC)],
         "timestamp with time zone[]",
     ),
 ]
 
 
 @pytest.mark.parametrize(("make", "items", "type_name"), CASES, ids=[c[2] for c in CASES])
-def test_what_is_sent_is_what_arrives(dsn: str, make: Any, items: list[Any], type_name: str) -> None:
+def test_what_is_sent_is_what_arrives(
+    dsn: str, make: Any, items: list[Any], type_name: str
+) -> None:
     with psycopg.connect(dsn) as connection:
         arrays.register(connection)
-        row = connection.execute("SELECT %s, pg_typeof(%s)::text", [make(items), make([])]).fetchone()
+        row = connection.execute(
+            "SELECT %s, pg_typeof(%s)::text", [make(items), make([])]
+        ).fetchone()
     assert row == (items, type_name)
 
 
@@ -63,7 +67,9 @@ def test_instants_of_any_offset_are_the_same_instant(dsn: str) -> None:
 def test_strings_are_in_the_clients_encoding(dsn: str, encoding: str) -> None:
     with psycopg.connect(dsn, client_encoding=encoding) as connection:
         arrays.register(connection)
-        row = connection.execute("SELECT (%s)[1] = U&'\\00e9'", [arrays.texts(["é"])]).fetchone()
+        row = connection.execute(
+            "SELECT (%s)[1] = U&'\\00e9'", [arrays.texts(["é"])]
+        ).fetchone()
     assert row == (True,)
 
 

@@ -22,7 +22,12 @@ class Ears:
         self.dsn = dsn
         connect = partial(TrioConnection.connect, dsn, autocommit=True, application_name="ears")
         self.listener = Listener(
-            connect, ["one", 'Two:"2"'], self.hear, self.look, backoff=(0.01, 0.1), **options  # type: ignore[arg-type]
+            connect,
+            ["one", 'Two:"2"'],
+            self.hear,
+            self.look,
+            backoff=(0.01, 0.1),
+            **options,  # type: ignore[arg-type]
         )
 
     def hear(self, channel: str, payload: str) -> bool:

@@ -62,7 +62,9 @@ async def test_it_never_goes_back(dsn: str, tmp_path: Path) -> None:
         assert (await older.status(connection)).version == 3
 
 
-async def test_a_failure_changes_nothing_and_names_the_statement(dsn: str, tmp_path: Path) -> None:
+async def test_a_failure_changes_nothing_and_names_the_statement(
+    dsn: str, tmp_path: Path
+) -> None:
     async with await TrioConnection.connect(dsn, autocommit=True) as connection:
         await schema(tmp_path, 1).migrate(connection)
         with pytest.raises(psycopg.errors.DivisionByZero) as caught:
@@ -119,5 +121,3 @@ def test_our_own_schema_is_loaded_from_the_package() -> None:
     names = [file.name for file in folder.iterdir() if file.name.endswith(".sql")]
     assert len(ours().functions) == len(names) > 15
     assert ours().version >= 1
-
-

@@ -74,7 +74,9 @@ def test_a_connection_is_opened_when_first_needed_and_lent_again(dsn: str, run: 
     run(test)
 
 
-def test_no_more_connections_than_its_size_and_each_lent_to_one_task(dsn: str, run: Any) -> None:
+def test_no_more_connections_than_its_size_and_each_lent_to_one_task(
+    dsn: str, run: Any
+) -> None:
     async def test() -> None:
         async with pool_of(dsn, 3) as pool:
             lent: set[int] = set()
@@ -173,7 +175,9 @@ def test_a_connection_whose_server_process_is_gone_is_replaced(dsn: str, run: An
     run(test)
 
 
-def test_one_that_died_while_it_rested_is_found_out_before_it_is_lent(dsn: str, run: Any) -> None:
+def test_one_that_died_while_it_rested_is_found_out_before_it_is_lent(
+    dsn: str, run: Any
+) -> None:
     async def test() -> None:
         async with pool_of(dsn, 1, check_after=0.0) as pool:
             async with pool.connection() as connection:
@@ -289,13 +293,15 @@ def test_cancelled_borrowers_lose_nothing(dsn: str, run: Any, seed: int) -> None
     run(test)
 
 
-def test_a_waiter_cancelled_as_it_is_handed_a_connection_passes_it_on(dsn: str, run: Any) -> None:
+def test_a_waiter_cancelled_as_it_is_handed_a_connection_passes_it_on(
+    dsn: str, run: Any
+) -> None:
     async def test() -> None:
         async with pool_of(dsn, 1) as pool:
             for _ in range(50):
                 connection = await pool.acquire()
                 scope = anyio.CancelScope()
-                got = []
+                got: list[bool] = []
 
                 async def wait(scope: anyio.CancelScope = scope, got: list[bool] = got) -> None:
                     with scope:

@@ -21,7 +21,6 @@ from awa_trio._core.plan import Plan, Transition
 from awa_trio._seam.values import Want
 
 from .faults import (
-    FaultyBackend,
     commit_and_never_answer,
     lose_the_answer,
     make_faulty,
@@ -107,8 +106,13 @@ class CommitTable:
         return (await client.enqueue(StageA(number), **options)).id
 
     @asynccontextmanager
-    async def working(self, client: awa.Client, **options: Any) -> AsyncIterator[awa.Worker]:
-        options = {"queues": ["default"], "timings": TIMINGS, "grace": 60.0, "random": Random(0)} | options
+    async def working(self, client: awa.Client, **given: Any) -> AsyncIterator[awa.Worker]:
+        options: dict[str, Any] = {
+            "queues": ["default"],
+            "timings": TIMINGS,
+            "grace": 60.0,
+            "random": Random(0),
+        } | given
         async with trio.open_nursery() as nursery:
 
             async def run(task_status: Any) -> None:
@@ -138,21 +142,29 @@ class CommitTable:
     async def alarms(self, client: awa.Client) -> list[str]:
         return [job.args_json["error"] for job in await client.jobs.list(kind="alarm")]
 
-    async def work(self, client: awa.Client, behaviour: Behaviour, state: JobState, **options: Any) -> awa.JobDetails:
+    async def work(
+        self, client: awa.Client, behaviour: Behaviour, state: JobState, **options: Any
+    ) -> awa.JobDetails:
         job_id = await self.enqueue(client, behaviour, **options)
         async with self.working(client):
             return await self.settled(client, job_id, state)
 
     # ---- the table, row by row
 
-    async def test_Completed_and_the_lease_guarded_completion_commits(self, client: awa.Client) -> None:
+    async def test_Completed_and_the_lease_guarded_completion_commits(
+        self, client: awa.Client
+    ) -> None:
         async def behaviour(job: awa.Job[StageA]) -> None:
             stage(job)
 
         done = await self.work(client, behaviour, S.COMPLETED)
         [b] = await client.jobs.list(kind="stage_b")
         assert b.args_json == {"item_id": 7}
-        assert (b.state, b.queue, b.triggered_by) == (S.AVAILABLE, "nobody serves this", done.id)
+        assert (b.state, b.queue, b.triggered_by) == (
+            S.AVAILABLE,
+            "nobody serves this",
+            done.id,
+        )
 
     @pytest.mark.parametrize("first", ["rescued", "cancelled", "taken over"])
     async def test_Completed_but_the_guard_matches_no_row(
@@ -184,13 +196,14 @@ class CommitTable:
         assert await self.follow_ups(client) == []
 
     @pytest.mark.parametrize("swallowed", [True, False])
-    async def test_Completed_after_a_failed_stage(self, client: awa.Client, swallowed: bool) -> None:
+    async def test_Completed_after_a_failed_stage(
+        self, client: awa.Client, swallowed: bool
+    ) -> None:
         async def behaviour(job: awa.Job[StageA]) -> None:
             stage(job)
             try:
                 job.enqueue_on_completion(StageB(1), priority=9)
-            except awa.StagingError as error:
-                assert error.__cause__ is not None
+            except awa.StagingError:
                 if not swallowed:
                     raise
 
@@ -231,12 +244,16 @@ class CommitTable:
             pytest.param(awa.TerminalError("e"), S.FAILED, id="terminal Err"),
             pytest.param(ExceptionGroup("", [ValueError("e")]), S.RETRYABLE, id="group"),
             pytest.param(
-                BaseExceptionGroup("", [GeneratorExit(), ValueError("e")]), S.RETRYABLE, id="base group"
+                BaseExceptionGroup("", [GeneratorExit(), ValueError("e")]),
+                S.RETRYABLE,
+                id="base group",
             ),
             pytest.param(GeneratorExit("e"), S.RETRYABLE, id="panic"),
         ],
     )
-    async def test_Err_panic(self, client: awa.Client, error: BaseException, state: JobState) -> None:
+    async def test_Err_panic(
+        self, client: awa.Client, error: BaseException, state: JobState
+    ) -> None:
         async def behaviour(job: awa.Job[StageA]) -> None:
             stage(job)
             raise error
@@ -420,7 +437,9 @@ class CommitTable:
             escaped[0].enqueue_on_completion(StageB(1), priority=9)
         assert await self.follow_ups(client) == [7]
 
-    async def test_a_retried_attempt_starts_with_an_empty_buffer(self, client: awa.Client) -> None:
+    async def test_a_retried_attempt_starts_with_an_empty_buffer(
+        self, client: awa.Client
+    ) -> None:
         async def behaviour(job: awa.Job[StageA]) -> object:
             stage(job, job.attempt)
             return awa.RetryAfter(0) if job.attempt == 1 else None
@@ -429,7 +448,9 @@ class CommitTable:
         assert await self.follow_ups(client) == [2]
 
     @pytest.mark.parametrize("fault", [lose_the_answer, roll_back])
-    async def test_a_retried_finalization_inserts_once(self, client: awa.Client, fault: Any) -> None:
+    async def test_a_retried_finalization_inserts_once(
+        self, client: awa.Client, fault: Any
+    ) -> None:
         """Lost acknowledgement, deadlock: the same sealed follow-ups, inserted once."""
         client, backend = make_faulty(client)
         backend.faults.append(fault)
@@ -466,7 +487,11 @@ class CommitTable:
 
             async def run(task_status: Any) -> None:
                 await awa.run_worker(
-                    spec_app, client, queues=["default"], timings=TIMINGS, task_status=task_status
+                    spec_app,
+                    client,
+                    queues=["default"],
+                    timings=TIMINGS,
+                    task_status=task_status,
                 )
 
             worker = await nursery.start(run)

@@ -127,7 +127,9 @@ async def test_a_set_has_a_largest_size() -> None:
 
 async def test_a_set_is_of_one_worker() -> None:
     bench = Bench(Database())
-    await bench.settle(entry(1, worker=1), entry(2, worker=2), entry(3, worker=2), entry(4, worker=None))
+    await bench.settle(
+        entry(1, worker=1), entry(2, worker=2), entry(3, worker=2), entry(4, worker=None)
+    )
     assert sorted(bench.database.sets) == [[1], [2, 3], [4]]
 
 
@@ -196,7 +198,9 @@ async def test_a_plan_that_is_refused_fails_alone(size: int) -> None:
     bench.database.always[bad] = Rejected("check constraint")
     await bench.settle(*map(entry, range(size)))
     assert bench.clerk.refusals == [(bad, "check constraint")]
-    assert sorted(bench.clerk.applied) == sorted([*(n for n in range(size) if n != bad), bad + 1000])
+    assert sorted(bench.clerk.applied) == sorted(
+        [*(n for n in range(size) if n != bad), bad + 1000]
+    )
     assert bench.clerk.lost == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -85,7 +87,9 @@ async def test_a_fenced_worker_that_claims_first_finds_out_by_that() -> None:
 async def test_a_fenced_worker_settles_nothing() -> None:
     rig = Rig(Diary(20), deadline=0)
     job_id = await rig.enqueue()
-    timings = awa.Timings(heartbeat=100, lease=1000, rescue_interval=10_000, poll_interval=10_000)
+    timings = awa.Timings(
+        heartbeat=100, lease=1000, rescue_interval=10_000, poll_interval=10_000
+    )
     async with rig.working(timings=timings, listen=False) as worker:
         await trio.sleep(10)
         fence(rig)
@@ -98,7 +102,7 @@ async def test_a_fenced_worker_settles_nothing() -> None:
 async def test_a_lost_beat_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     diary = Diary(100)
     rig = Rig(diary, deadline=0)
-    beats = type(rig.store).beat
+    beats: Any = type(rig.store).beat
     sent = 0
 
     async def beat(worker: int) -> bool:
@@ -106,7 +110,7 @@ async def test_a_lost_beat_means_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         sent += 1
         if sent % 2:
             raise Transient("lost")
-        return await beats(rig.store, worker)
+        return bool(await beats(rig.store, worker))
 
     monkeypatch.setattr(rig.store, "beat", beat, raising=False)
     job_id = await rig.enqueue()
@@ -130,7 +134,7 @@ async def test_a_worker_without_answers_takes_itself_for_dead_before_others_do(
     async def beat(worker: int) -> bool:
         if silent:
             await trio.sleep_forever()
-        return await type(rig.store).beat(rig.store, worker)
+        return bool(await type(rig.store).beat(rig.store, worker))
 
     monkeypatch.setattr(rig.store, "beat", beat, raising=False)
     async with rig.working(grace=0):
@@ -188,7 +192,9 @@ async def test_a_job_that_kills_its_workers_is_bounded() -> None:
     assert await rig.follow_ups() == [99]
 
 
-async def test_the_last_attempt_of_a_rescued_job_that_cannot_have_its_follow_up_fails_anyway() -> None:
+async def test_the_last_attempt_of_a_rescued_job_that_cannot_have_its_follow_up_fails_anyway() -> (
+    None
+):
     rig = Rig(Diary(1), deadline=0)
 
     @rig.app.on_exhausted(Work)
@@ -294,12 +300,12 @@ async def test_a_zombie_never_overlaps_the_attempt_that_replaces_it(
 
     rig = Rig(exclusive, deadline=0)
     cut_off: set[int] = set()
-    beats = type(rig.store).beat
+    beats: Any = type(rig.store).beat
 
     async def beat(worker: int) -> bool:
         if worker in cut_off:
             await trio.sleep_forever()
-        return await beats(rig.store, worker)
+        return bool(await beats(rig.store, worker))
 
     monkeypatch.setattr(rig.store, "beat", beat, raising=False)
     async with rig.working() as first, rig.working():
@@ -326,5 +332,3 @@ async def test_timings_of_a_test_are_respected() -> None:
     async with rig.working(timings=timings), rig.working(timings=timings):
         await trio.sleep(10)
     assert diary.starts == [(job_id, 1)]
-
-

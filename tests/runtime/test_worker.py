@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -132,7 +133,9 @@ async def test_a_worker_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])
-async def test_no_more_attempts_run_than_there_are_slots_and_none_waits_claimed(slots: int) -> None:
+async def test_no_more_attempts_run_than_there_are_slots_and_none_waits_claimed(
+    slots: int,
+) -> None:
     running = peak = 0
 
     async def count(job: Job) -> None:
@@ -163,7 +166,9 @@ async def test_unknown_kinds_are_left_for_those_that_know_them() -> None:
 
 
 @pytest.mark.parametrize("listen", [True, False])
-async def test_a_new_job_starts_at_once_if_heard_of_and_within_a_poll_if_not(listen: bool) -> None:
+async def test_a_new_job_starts_at_once_if_heard_of_and_within_a_poll_if_not(
+    listen: bool,
+) -> None:
     started = []
 
     async def note(job: Job) -> None:
@@ -189,9 +194,9 @@ async def test_a_scheduled_job_starts_when_it_is_due_and_not_at_the_next_poll() 
     due = rig.store._now().timestamp() + 1000
     async with rig.working(timings=awa.Timings(poll_interval=300)):
         at = trio.current_time() + 1000
-        from datetime import datetime, timezone
+        from datetime import datetime
 
-        await rig.enqueue(run_at=datetime.fromtimestamp(due, timezone.utc))
+        await rig.enqueue(run_at=datetime.fromtimestamp(due, UTC))
         await trio.sleep(2000)
     assert started == [pytest.approx(at, abs=0.1)]
 
@@ -373,7 +378,10 @@ async def test_a_deadline_cuts_and_counts_as_a_failed_attempt() -> None:
     async with rig.working():
         await trio.sleep(31)
         assert await rig.state(job_id) is S.FAILED
-    assert await rig.error(job_id) == "awa_trio._core.outcome.DeadlineExceeded: the deadline of 30 s passed"
+    assert (
+        await rig.error(job_id)
+        == "awa_trio._core.outcome.DeadlineExceeded: the deadline of 30 s passed"
+    )
 
 
 async def test_a_handler_that_swallows_its_deadline_has_failed_all_the_same() -> None:
@@ -724,7 +732,9 @@ async def test_one_of_two_workers_leads_and_the_other_takes_over() -> None:
         assert second.statistics().leads
 
 
-async def test_debug_logs_never_hold_arguments_or_metadata(caplog: pytest.LogCaptureFixture) -> None:
+async def test_debug_logs_never_hold_arguments_or_metadata(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def handler(job: Job) -> object:

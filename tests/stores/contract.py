@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -64,7 +64,9 @@ def move(claimed: Claimed | JobDetails, to: JobState, **changes: Any) -> Transit
     return attrs.evolve(made, **changes)
 
 
-def plan(claimed: Claimed | JobDetails, to: JobState, *inserts: PreparedInsert, **changes: Any) -> Plan:
+def plan(
+    claimed: Claimed | JobDetails, to: JobState, *inserts: PreparedInsert, **changes: Any
+) -> Plan:
     """The plan of a job as it was claimed or read."""
     return Plan(move(claimed, to, **changes), inserts)
 
@@ -103,7 +105,9 @@ class StoreContract:
         assert all(answer.inserted for answer in answers)
         return [answer.id for answer in answers]
 
-    async def settle(self, world: World, worker: int | None, *plans: Plan, **options: Any) -> list[Settled]:
+    async def settle(
+        self, world: World, worker: int | None, *plans: Plan, **options: Any
+    ) -> list[Settled]:
         return await world.store.settle(plans, worker=worker, **options)
 
     async def all_jobs(self, world: World) -> list[JobDetails]:
@@ -129,7 +133,7 @@ class StoreContract:
     # ---- enqueue
 
     async def test_what_is_enqueued_is_read_back_to_the_letter(self, world: World) -> None:
-        run_at = datetime(2999, 5, 6, 7, 8, 9, 123456, timezone.utc)
+        run_at = datetime(2999, 5, 6, 7, 8, 9, 123456, UTC)
         wanted = PreparedInsert(
             kind="kind-é",
             queue="queue",
@@ -167,7 +171,7 @@ class StoreContract:
         assert found.run_at == found.created_at
 
     async def test_a_run_at_that_has_passed_is_available(self, world: World) -> None:
-        [job_id] = await self.enqueue(world, job(run_at=datetime(2001, 1, 1, tzinfo=timezone.utc)))
+        [job_id] = await self.enqueue(world, job(run_at=datetime(2001, 1, 1, tzinfo=UTC)))
         assert (await self.read(world, job_id)).state is S.AVAILABLE
 
     async def test_ids_grow_in_the_order_given(self, world: World) -> None:
@@ -197,9 +201,13 @@ class StoreContract:
         assert c.id == a.id
         assert (await self.read(world, a.id)).raw_args == b"[1]"
 
-    async def test_a_job_that_does_not_hold_its_key_yet_is_no_duplicate(self, world: World) -> None:
+    async def test_a_job_that_does_not_hold_its_key_yet_is_no_duplicate(
+        self, world: World
+    ) -> None:
         only_completed = S.COMPLETED.bit
-        answers = await world.store.enqueue([job(key=KEY, mask=only_completed) for _ in range(2)])
+        answers = await world.store.enqueue(
+            [job(key=KEY, mask=only_completed) for _ in range(2)]
+        )
         assert [answer.inserted for answer in answers] == [True, True]
 
     @pytest.mark.parametrize("state", list(S))
@@ -212,7 +220,9 @@ class StoreContract:
         waiting_as_running = state is S.WAITING_EXTERNAL and mask & S.RUNNING.bit
         assert answer.inserted == (not (mask & state.bit or waiting_as_running))
 
-    async def test_news_of_work_is_one_per_queue_and_none_of_the_future(self, world: World) -> None:
+    async def test_news_of_work_is_one_per_queue_and_none_of_the_future(
+        self, world: World
+    ) -> None:
         await world.news()
         later = world.now() + timedelta(days=1)
         await self.enqueue(world, job(), job(), job(queue="r"), job(queue="s", run_at=later))
@@ -227,8 +237,10 @@ class StoreContract:
 
     # ---- claim
 
-    async def test_claims_are_in_order_of_priority_then_time_then_id(self, world: World) -> None:
-        old = datetime(2001, 1, 1, tzinfo=timezone.utc)
+    async def test_claims_are_in_order_of_priority_then_time_then_id(
+        self, world: World
+    ) -> None:
+        old = datetime(2001, 1, 1, tzinfo=UTC)
         ids = await self.enqueue(
             world,
             job("k", priority=3),
@@ -262,7 +274,11 @@ class StoreContract:
         worker = await self.worker(world)
         claimed = await self.claim_one(world, worker)
         assert claimed.id == job_id
-        assert (claimed.raw_args, claimed.metadata, claimed.tags) == (b'{"a": 1.0}', {"m": 1}, ("t",))
+        assert (claimed.raw_args, claimed.metadata, claimed.tags) == (
+            b'{"a": 1.0}',
+            {"m": 1},
+            ("t",),
+        )
         assert (claimed.kind, claimed.queue, claimed.ordering_key) == ("k", "q", "o")
         assert (claimed.attempt, claimed.run_lease, claimed.max_attempts) == (1, 1, 25)
         found = await self.read(world, job_id)
@@ -287,7 +303,9 @@ class StoreContract:
         assert (await self.read(world, ids[0])).state is S.AVAILABLE
         assert (await self.read(world, ids[1])).state is S.AVAILABLE
 
-    async def test_several_queues_in_one_claim_each_with_its_own_room(self, world: World) -> None:
+    async def test_several_queues_in_one_claim_each_with_its_own_room(
+        self, world: World
+    ) -> None:
         await self.enqueue(world, *[job(queue=q) for q in "aaabbbccc"])
         worker = await self.worker(world)
         wants = [Want("a", 2, 0.0), Want("b", 1, 0.0), Want("d", 5, 0.0)]
@@ -322,7 +340,12 @@ class StoreContract:
         ],
     )
     async def test_a_deadline_is_the_jobs_or_the_kinds_or_the_queues(
-        self, world: World, own: float | None, kinds: float | None, queues: float, expected: float
+        self,
+        world: World,
+        own: float | None,
+        kinds: float | None,
+        queues: float,
+        expected: float,
     ) -> None:
         [job_id] = await self.enqueue(world, job(deadline=own))
         worker = await self.worker(world)
@@ -425,7 +448,9 @@ class StoreContract:
         worker = await self.worker(world)
         for text in ("first", "second"):
             claimed = await self.claim_one(world, worker)
-            await self.settle(world, worker, plan(claimed, S.RETRYABLE, seconds=0.0, error=text))
+            await self.settle(
+                world, worker, plan(claimed, S.RETRYABLE, seconds=0.0, error=text)
+            )
         claimed = await self.claim_one(world, worker)
         await self.settle(world, worker, plan(claimed, S.FAILED, error="third"))
         errors = (await self.read(world, job_id)).errors
@@ -441,11 +466,15 @@ class StoreContract:
         worker = await self.worker(world)
         for n in range(27):
             claimed = await self.claim_one(world, worker)
-            await self.settle(world, worker, plan(claimed, S.RETRYABLE, seconds=0.0, error=str(n)))
+            await self.settle(
+                world, worker, plan(claimed, S.RETRYABLE, seconds=0.0, error=str(n))
+            )
         errors = (await self.read(world, job_id)).errors
         assert [e.error for e in errors] == [str(n) for n in range(2, 27)]
 
-    async def test_a_plan_with_another_lease_is_stale_and_writes_nothing(self, world: World) -> None:
+    async def test_a_plan_with_another_lease_is_stale_and_writes_nothing(
+        self, world: World
+    ) -> None:
         [job_id] = await self.enqueue(world, job())
         worker = await self.worker(world)
         claimed = await self.claim_one(world, worker)
@@ -489,7 +518,9 @@ class StoreContract:
         worker = await self.worker(world)
         claimed = await self.claim_one(world, worker)
         keys = [bytes([255 - n]) * 16 for n in range(16)]
-        inserts = [job("b", args=b"[%d]" % n, key=keys[n], queue="xyz"[n % 3]) for n in range(16)]
+        inserts = [
+            job("b", args=b"[%d]" % n, key=keys[n], queue="xyz"[n % 3]) for n in range(16)
+        ]
         [answer] = await self.settle(world, worker, plan(claimed, S.COMPLETED, *inserts))
         ids = [i.id for i in answer.insertions]
         assert all(i is not None for i in ids)
@@ -537,15 +568,24 @@ class StoreContract:
         a, b = await self.settle(
             world,
             worker,
-            plan(first, S.COMPLETED, job("b", args=b"[1]", key=KEY), job("b", args=b"[2]", key=KEY)),
+            plan(
+                first,
+                S.COMPLETED,
+                job("b", args=b"[1]", key=KEY),
+                job("b", args=b"[2]", key=KEY),
+            ),
             plan(second, S.COMPLETED, job("b", args=b"[3]", key=KEY)),
         )
         made = a.insertions[0].id
         assert made is not None
-        assert [(i.id, i.holder_id) for i in a.insertions[1:] + b.insertions] == [(None, made)] * 2
+        assert [(i.id, i.holder_id) for i in a.insertions[1:] + b.insertions] == [
+            (None, made)
+        ] * 2
         assert [j.raw_args for j in await self.all_jobs(world) if j.kind == "b"] == [b"[1]"]
 
-    async def test_a_stale_plan_does_not_shadow_another_with_the_same_key(self, world: World) -> None:
+    async def test_a_stale_plan_does_not_shadow_another_with_the_same_key(
+        self, world: World
+    ) -> None:
         await self.enqueue(world, job(), job())
         worker = await self.worker(world)
         first, second = await self.claim(world, worker)
@@ -557,7 +597,9 @@ class StoreContract:
         assert [a.applied for a in answers] == [False, True]
         assert [j.raw_args for j in await self.all_jobs(world) if j.kind == "b"] == [b"[2]"]
 
-    async def test_a_job_that_stages_its_own_key_is_its_own_duplicate(self, world: World) -> None:
+    async def test_a_job_that_stages_its_own_key_is_its_own_duplicate(
+        self, world: World
+    ) -> None:
         """The trap that ADR-046 names: the chain stops, unless its own mask lets go."""
         [job_id] = await self.enqueue(world, job(key=KEY))
         worker = await self.worker(world)
@@ -565,7 +607,9 @@ class StoreContract:
         [answer] = await self.settle(world, worker, plan(claimed, S.COMPLETED, job(key=KEY)))
         assert answer.insertions[0].holder_id == job_id
 
-    async def test_a_key_let_go_of_and_taken_in_one_set_changes_hands(self, world: World) -> None:
+    async def test_a_key_let_go_of_and_taken_in_one_set_changes_hands(
+        self, world: World
+    ) -> None:
         active = DEFAULT_MASK & ~S.COMPLETED.bit
         await self.enqueue(world, job(key=KEY, mask=active), job())
         worker = await self.worker(world)
@@ -582,7 +626,7 @@ class StoreContract:
         assert (duplicate.inserted, duplicate.id) == (False, made)
 
     async def test_completing_keeps_the_key_until_the_job_is_pruned(self, world: World) -> None:
-        worker, found = await self.in_state(world, S.COMPLETED, key=KEY)
+        _, found = await self.in_state(world, S.COMPLETED, key=KEY)
         [blocked] = await world.store.enqueue([job(key=KEY)])
         await world.advance(1000)
         assert await world.store.prune(Retention(completed=900.0), 10) == 1
@@ -631,7 +675,9 @@ class StoreContract:
         assert found.state is S.COMPLETED
         assert (found.unique_key, found.errors) == (None, [])
 
-    async def test_a_job_that_needs_its_key_back_comes_before_a_follow_up(self, world: World) -> None:
+    async def test_a_job_that_needs_its_key_back_comes_before_a_follow_up(
+        self, world: World
+    ) -> None:
         mask = S.RETRYABLE.bit | S.AVAILABLE.bit
         await self.enqueue(world, job(), job(key=KEY, mask=mask))
         worker = await self.worker(world)
@@ -683,9 +729,15 @@ class StoreContract:
     async def test_a_follow_up_and_a_hand_back_are_news_of_work(self, world: World) -> None:
         worker, found = await self.in_state(world, S.RUNNING)
         await world.news()
-        inserts = [job("b", queue="r"), job("b", queue="s", run_at=world.now() + timedelta(days=9))]
+        inserts = [
+            job("b", queue="r"),
+            job("b", queue="s", run_at=world.now() + timedelta(days=9)),
+        ]
         await self.settle(world, worker, plan(found, S.AVAILABLE, *inserts, seconds=0.0))
-        assert sorted(map(repr, await world.news())) == ["GotWork(queue='q')", "GotWork(queue='r')"]
+        assert sorted(map(repr, await world.news())) == [
+            "GotWork(queue='q')",
+            "GotWork(queue='r')",
+        ]
 
     async def test_nothing_to_settle_is_nothing(self, world: World) -> None:
         assert await world.store.settle([], worker=None) == []
@@ -744,7 +796,9 @@ class StoreContract:
         with pytest.raises(Fenced):
             await self.claim(world, 10**12)
         with pytest.raises(Fenced):
-            await world.store.settle([Plan(Transition(1, 1, S.RUNNING, S.COMPLETED, 1))], worker=10**12)
+            await world.store.settle(
+                [Plan(Transition(1, 1, S.RUNNING, S.COMPLETED, 1))], worker=10**12
+            )
         assert not await world.store.beat(10**12)
 
     async def test_what_a_worker_leaves_behind_is_rescued(self, world: World) -> None:
@@ -792,7 +846,11 @@ class StoreContract:
         [lost] = await world.store.rescue(
             9, deadline_slack=0.0, kinds=["k"], strangers_after=math.inf
         )
-        assert (lost.job.raw_args, lost.job.attempt, lost.job.max_attempts) == (b'{"a": 1}', 1, 3)
+        assert (lost.job.raw_args, lost.job.attempt, lost.job.max_attempts) == (
+            b'{"a": 1}',
+            1,
+            3,
+        )
         assert lost.job.run_lease == 1
 
     async def test_running_lists_what_the_rows_say_a_worker_runs(self, world: World) -> None:
@@ -835,7 +893,9 @@ class StoreContract:
         await world.advance(150)
         assert await world.store.prune(retention, 100) == 2
         left = {j.id for j in await self.all_jobs(world)}
-        assert left == set(ids.values()) - {ids[s] for s in (S.COMPLETED, S.FAILED, S.CANCELLED)}
+        assert left == set(ids.values()) - {
+            ids[s] for s in (S.COMPLETED, S.FAILED, S.CANCELLED)
+        }
 
     async def test_prune_removes_no_more_than_asked(self, world: World) -> None:
         for _ in range(3):
@@ -858,7 +918,11 @@ class StoreContract:
 
     async def test_a_list_is_newest_first_and_filtered(self, world: World) -> None:
         ids = await self.enqueue(
-            world, job("a"), job("b", tags=("t", "u")), job("a", queue="r"), job("b", run_at=world.now() + timedelta(days=1))
+            world,
+            job("a"),
+            job("b", tags=("t", "u")),
+            job("a", queue="r"),
+            job("b", run_at=world.now() + timedelta(days=1)),
         )
 
         async def listed(**wanted: Any) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 
 import pytest
@@ -17,11 +16,12 @@ from .contract import StoreContract, World
 class MemoryWorld(World):
     def __init__(self) -> None:
         self.seconds = 1e7
-        self.store = MemoryStore(lambda: self.seconds)
+        self.memory = MemoryStore(lambda: self.seconds)
+        self.store = self.memory
         self.heard: list[News] = []
 
     def now(self) -> datetime:
-        return self.store._now()
+        return self.memory._now()
 
     async def advance(self, seconds: float) -> None:
         self.seconds += seconds
@@ -34,9 +34,9 @@ class MemoryWorld(World):
 
 class TestMemory(StoreContract):
     @pytest.fixture
-    async def world(self, nursery: trio.Nursery) -> AsyncIterator[MemoryWorld]:
+    async def world(self, nursery: trio.Nursery) -> MemoryWorld:
         world = MemoryWorld()
         ready = trio.Event()
         nursery.start_soon(world.store.listen, world.heard.append, ready.set)
         await ready.wait()
-        yield world
+        return world

@@ -31,7 +31,9 @@ def signatures(awa_server: str, awa_template: str) -> dict[str, list[str]]:
     """Each function's parameters, as PostgreSQL knows them."""
     with psycopg.connect(awa_server) as connection:
         connection.close()
-    with psycopg.connect(psycopg.conninfo.make_conninfo(awa_server, dbname=awa_template)) as connection:
+    with psycopg.connect(
+        psycopg.conninfo.make_conninfo(awa_server, dbname=awa_template)
+    ) as connection:
         rows = connection.execute(
             "SELECT proname, coalesce(proargnames[1:pronargs], '{}') FROM pg_proc"
             " WHERE pronamespace = 'awa'::regnamespace"
@@ -41,7 +43,11 @@ def signatures(awa_server: str, awa_template: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_a_file_holds_the_function_it_is_named_after(path: Path) -> None:
-    created = re.findall(r"^CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) awa\.(\w+)\(", path.read_text(), re.M)
+    created = re.findall(
+        r"^CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) awa\.(\w+)\(",
+        path.read_text(),
+        re.MULTILINE,
+    )
     assert created == [path.stem]
 
 
@@ -49,8 +55,8 @@ def test_a_file_holds_the_function_it_is_named_after(path: Path) -> None:
 def test_its_header_says_what_it_does_returns_and_locks(path: Path) -> None:
     text = header(path)
     assert text.startswith(f"-- {path.stem}: ")
-    assert re.search(r"^-- Returns ", text, re.M)
-    assert re.search(r"^-- Locks", text, re.M)
+    assert re.search(r"^-- Returns ", text, re.MULTILINE)
+    assert re.search(r"^-- Locks", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
@@ -61,7 +67,9 @@ def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list
         text += header(FOLDER / "functions" / "enqueue_many.sql")
     for parameter in signatures[path.stem]:
         singular_of = {parameter + "s", re.sub("y$", "ies", parameter), parameter}
-        assert any(re.search(rf"^--\s+{name}\b", text, re.M) for name in singular_of), parameter
+        assert any(re.search(rf"^--\s+{name}\b", text, re.MULTILINE) for name in singular_of), (
+            parameter
+        )
 
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
@@ -79,7 +87,11 @@ def test_every_name_is_qualified(path: Path) -> None:
 
 
 def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
-    called = {value.split("awa.")[1].split("(")[0] for value in vars(thin).values() if isinstance(value, str) and "FROM awa." in value}
+    called = {
+        value.decode().split("awa.")[1].split("(")[0]
+        for value in vars(thin).values()
+        if isinstance(value, bytes) and b"FROM awa." in value
+    }
     bodies = "".join(re.sub(r"--.*", "", path.read_text()) for path in FUNCTIONS)
     for path in FUNCTIONS:
         by_sql = len(re.findall(rf"awa\.{path.stem}\(", bodies)) > 1
@@ -88,7 +100,11 @@ def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
 
 def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[str]]) -> None:
     for value in vars(thin).values():
-        found = re.fullmatch(r"SELECT \* FROM awa\.(\w+)\((.*)\)", value) if isinstance(value, str) else None
+        found = (
+            re.fullmatch(r"SELECT \* FROM awa\.(\w+)\((.*)\)", value.decode())
+            if isinstance(value, bytes)
+            else None
+        )
         if found:
             assert len(found[2].split(", ")) == len(signatures[found[1]]), found[1]
 
@@ -97,21 +113,30 @@ def test_no_sql_is_built_from_values() -> None:
     """Statements in the store are constants; values travel as parameters."""
     for path in (FOLDER.parent).glob("*.py"):
         text = path.read_text()
-        assert not re.search(r'f"[^"]*\b(SELECT|INSERT|UPDATE|DELETE)\b(?!.*awa\.\{function\})', text), path
+        assert not re.search(
+            r'f"[^"]*\b(SELECT|INSERT|UPDATE|DELETE)\b(?!.*awa\.\{function\})', text
+        ), path
 
 
 #: The hot statements of the functions, as they are inside, with what the planner sees.
 HOT: dict[str, tuple[str, list[Any]]] = {
     "claim: the head of a lane": (
-        "SELECT j.id FROM awa.jobs AS j WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3"
-        " AND j.state IN ('available', 'scheduled', 'retryable') AND j.run_at <= clock_timestamp()"
-        " ORDER BY j.run_at, j.id LIMIT $4 FOR UPDATE SKIP LOCKED",
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
+           AND j.state IN ('available', 'scheduled', 'retryable')
+           AND j.run_at <= clock_timestamp()
+         ORDER BY j.run_at, j.id LIMIT $4 FOR UPDATE SKIP LOCKED
+        """,
         ["q", "k", 2, 100],
     ),
     "lanes: the next lane": (
-        "SELECT j.kind, j.priority FROM awa.jobs AS j WHERE j.queue = $1"
-        " AND j.state IN ('available', 'scheduled', 'retryable') AND (j.kind, j.priority) > ($2, $3)"
-        " ORDER BY j.kind, j.priority LIMIT 1",
+        """
+        SELECT j.kind, j.priority FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.state IN ('available', 'scheduled', 'retryable')
+           AND (j.kind, j.priority) > ($2, $3)
+         ORDER BY j.kind, j.priority LIMIT 1
+        """,
         ["q", "k", 2],
     ),
     "running: of a worker": (
@@ -129,7 +154,11 @@ def test_hot_statements_use_an_index_and_never_scan(name: str, migrated: str) ->
             "INSERT INTO awa.jobs (kind, queue, args) SELECT 'k', 'q', '{}' FROM generate_series(1, 2000)"
         )
         connection.execute("ANALYZE awa.jobs")
-        for setting in ("enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"):
+        for setting in (
+            "enable_seqscan = off",
+            "enable_bitmapscan = off",
+            "plan_cache_mode = force_generic_plan",
+        ):
             connection.execute(f"SET {setting}".encode())
         cursor = psycopg.RawCursor(connection)
         cursor.execute(f"EXPLAIN {statement}".encode(), parameters)
@@ -142,11 +171,29 @@ def test_hot_statements_use_an_index_and_never_scan(name: str, migrated: str) ->
 def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
     """The plan that gives the global lock order: sorted input drives an index lookup."""
     body = (FOLDER / "functions" / "settle.sql").read_text()
-    found = re.search(r"UPDATE awa\.jobs AS j\b.*?AND j\.state <> 'completed'", body, re.S)
+    found = re.search(r"UPDATE awa\.jobs AS j\b.*?AND j\.state <> 'completed'", body, re.DOTALL)
     assert found
     statement = found[0]
-    types = ["bigint[]", "bigint[]", "awa.job_state[]", "awa.job_state[]", "int[]", "float8[]", "text[]", "text[]"]
-    names = ["job_ids", "run_leases", "from_states", "to_states", "attempts", "delays", "new_errors", "tokens"]
+    types = [
+        "bigint[]",
+        "bigint[]",
+        "awa.job_state[]",
+        "awa.job_state[]",
+        "int[]",
+        "float8[]",
+        "text[]",
+        "text[]",
+    ]
+    names = [
+        "job_ids",
+        "run_leases",
+        "from_states",
+        "to_states",
+        "attempts",
+        "delays",
+        "new_errors",
+        "tokens",
+    ]
     for n, (name, of) in enumerate(zip(names, types, strict=True), 1):
         statement = re.sub(rf"\b{name}\b", f"${n}::{of}", statement)
     with psycopg.connect(migrated, autocommit=True) as connection:
@@ -180,7 +227,10 @@ async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> 
         def pages_of_a_claim() -> int:
             connection.execute("SELECT pg_stat_force_next_flush()")
             before = blocks()
-            connection.execute("SELECT count(*) FROM awa.claim(%s, '{q}', '{10}', '{0}', '{known}', '{NULL}')", [worker])
+            connection.execute(
+                "SELECT count(*) FROM awa.claim(%s, '{q}', '{10}', '{0}', '{known}', '{NULL}')",
+                [worker],
+            )
             connection.execute("SELECT pg_stat_force_next_flush()")
             return blocks() - before
 
