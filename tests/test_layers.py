@@ -14,13 +14,48 @@ ROOT = Path(__file__).parents[1] / "awa_trio"
 LAYERS: dict[str, set[str]] = {
     "_core": {"attrs", "cattrs"},
     "_seam": {"_core", "attrs"},
-    "_pg": {"_core", "attrs", "anyio", "trio", "psycopg", "sniffio", "threading", "time", "socket", "random"},
+    "_pg": {
+        "_core",
+        "attrs",
+        "anyio",
+        "trio",
+        "psycopg",
+        "asyncio",
+        "threading",
+        "time",
+        "socket",
+        "random",
+    },
     "_store": {"_core", "_seam", "_pg", "attrs", "anyio", "psycopg"},
     "_runtime": {"_core", "_seam", "attrs", "trio", "threading", "time", "socket", "random"},
-    "_app": {"_core", "_seam", "_pg", "_store", "_runtime", "attrs", "anyio", "trio", "psycopg", "sniffio", "random"},
+    "_app": {
+        "_core",
+        "_seam",
+        "_pg",
+        "_store",
+        "_runtime",
+        "attrs",
+        "anyio",
+        "trio",
+        "psycopg",
+        "sniffio",
+        "random",
+    },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
-    "testing": {"_core", "_seam", "_store", "_runtime", "_app", "pg", "attrs", "trio", "psycopg", "random", "pytest"},
+    "testing": {
+        "_core",
+        "_seam",
+        "_store",
+        "_runtime",
+        "_app",
+        "pg",
+        "attrs",
+        "trio",
+        "psycopg",
+        "random",
+        "pytest",
+    },
     "cli": {"awa_trio", "pg", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
     "demo": {"awa_trio", "pg", "attrs", "trio", "rich", "psycopg", "random"},
 }
@@ -63,7 +98,9 @@ def _named(module: str) -> Iterator[str]:
 FILES = [(layer, path) for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 
 
-@pytest.mark.parametrize(("layer", "path"), FILES, ids=[str(p.relative_to(ROOT)) for _, p in FILES])
+@pytest.mark.parametrize(
+    ("layer", "path"), FILES, ids=[str(p.relative_to(ROOT)) for _, p in FILES]
+)
 def test_a_layer_imports_only_what_it_may(layer: str, path: Path) -> None:
     for name in imports(path):
         if name in WATCHED and (str(path.relative_to(ROOT)), name) not in EXCEPTIONS:
@@ -71,7 +108,9 @@ def test_a_layer_imports_only_what_it_may(layer: str, path: Path) -> None:
 
 
 def test_every_package_is_a_layer() -> None:
-    packages = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    packages = {
+        path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"
+    }
     assert packages == set(LAYERS)
 
 

@@ -348,11 +348,12 @@ class TrioConnection(psycopg.AsyncConnection[Row]):
                 if manner.left_at_once or not (in_flight or manner.starts_anyway):
                     raise
                 return await bring_to_end(self, gen, fd, manner, interruption)
-            except psycopg.errors.QueryCanceled:
-                if self._cancel_unheard:
-                    self._cancel_unheard = False
-                    await checkpoint_if_cancelled()
-                raise
+        except psycopg.errors.QueryCanceled:
+            if self._cancel_unheard and self._pipeline is not None:
+                # Asked for by an earlier statement of this pipeline, which was interrupted.
+                self._cancel_unheard = False
+                await checkpoint_if_cancelled()
+            raise
         finally:
             turns.waiting = False
 

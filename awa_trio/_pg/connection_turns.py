@@ -176,18 +176,14 @@ def require_trio() -> None:
     Raises:
       WrongEventLoop: this is not Trio's flavour of code.
     """
+    asyncio_runs = asyncio._get_running_loop() is not None
     if not trio.lowlevel.in_trio_task():
-        running = asyncio._get_running_loop() is not None
-        where = "asyncio is running here" if running else "no Trio task is running here"
-        cure = "use psycopg.AsyncConnection" if running else "call it from inside trio.run()"
-        raise WrongEventLoop(f"a TrioConnection works in a Trio task, but {where}; {cure}")
-    # The loop itself is also there for Trio's flavour of code, and in guest mode.
-    if asyncio._get_running_loop() is not None and _current_asyncio_task() is not None:
-        raise WrongEventLoop(
-            "a TrioConnection works in a Trio task, but this is asyncio code under trio-asyncio;"
-            " call it through trio_asyncio.trio_as_aio()"
-        )
-
-
-def _current_asyncio_task() -> asyncio.Task[Any] | None:
-    return asyncio.current_task()
+        here = "no Trio task is running here; call it from inside trio.run()"
+        if asyncio_runs:
+            here = "asyncio is running here; use psycopg.AsyncConnection"
+    elif asyncio_runs and asyncio.current_task() is not None:
+        # A loop alone proves nothing: it is there for Trio's flavour too, and in guest mode.
+        here = "this is asyncio code under trio-asyncio; call it through trio_asyncio.trio_as_aio()"
+    else:
+        return
+    raise WrongEventLoop(f"a TrioConnection works in a Trio task, but {here}")
