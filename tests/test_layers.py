@@ -56,8 +56,8 @@ LAYERS: dict[str, set[str]] = {
         "random",
         "pytest",
     },
-    "cli": {"awa_trio", "pg", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
-    "demo": {"awa_trio", "pg", "attrs", "trio", "rich", "psycopg", "random"},
+    "cli": {"pg", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
+    "demo": {"pg", "attrs", "trio", "random"},
 }
 
 #: Of the standard library only chance, clocks and what runs are watched: in the core
