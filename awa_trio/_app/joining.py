@@ -13,8 +13,7 @@ from .._core.registry import Registry
 from .._core.request import EnqueueOptions
 from .._pg import arrays
 from .._seam.values import Enqueued
-from .._store.inserts import columns
-from .._store.sql import ENQUEUE, enqueued
+from .._store.sql import enqueued, insertion
 from .app import App, registry_of
 
 #: Prepares requests of programs that have no app: kinds after their classes.
@@ -75,7 +74,7 @@ def enqueue(
         return enqueue_prepared(connection, [prepared])
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     arrays.register(cursor)
-    cursor.execute(ENQUEUE, (*columns([prepared]), True))
+    cursor.execute(*insertion([prepared], True))
     return enqueued(cursor.fetchall())[0]
 
 
@@ -91,7 +90,7 @@ async def enqueue_many_prepared(
     """Insert prepared jobs in the transaction that the connection is in."""
     cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
     arrays.register(cursor)
-    await cursor.execute(ENQUEUE, (*columns(jobs), notify))
+    await cursor.execute(*insertion(jobs, notify))
     return enqueued(await cursor.fetchall())
 
 

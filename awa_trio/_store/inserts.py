@@ -1,12 +1,33 @@
-"""Jobs to insert, as the array parameters that the SQL functions share."""
+"""Jobs to insert, as parameters of the SQL functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from psycopg.types.numeric import Int4
+
 from .._core.job import PreparedInsert
 from .._pg import arrays
+
+
+def values(job: PreparedInsert) -> tuple[Any, ...]:
+    """Return one job's parameters as ``awa.enqueue`` takes them, but for the last."""
+    return (
+        job.kind,
+        job.args.decode(),
+        job.queue,
+        Int4(job.priority),
+        Int4(job.max_attempts),
+        arrays.texts(job.tags) if job.tags else None,
+        None if job.metadata is None else job.metadata.decode(),
+        job.run_at,
+        job.unique_key,
+        Int4(job.unique_states),
+        job.ordering_key,
+        job.deadline,
+    )
+
 
 #: How many parameters `columns` returns.
 COLUMNS = 12

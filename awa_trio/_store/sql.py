@@ -39,7 +39,7 @@ from .._seam.values import (
     Want,
 )
 from .failures import store_error
-from .inserts import NO_COLUMNS, columns, optional
+from .inserts import NO_COLUMNS, columns, optional, values
 
 Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
 
@@ -58,7 +58,8 @@ def call(function: str, parameters: int) -> bytes:
     return f"SELECT * FROM awa.{function}({places})".encode()  # noqa: S608, names of ours
 
 
-ENQUEUE = call("enqueue_many", 13)
+ENQUEUE = call("enqueue", 13)
+ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
 BEAT = call("beat", 1)
@@ -99,7 +100,7 @@ class SqlStore:
         """See `_seam.protocol.Producing`."""
         if not jobs:
             return []
-        return enqueued(await self._rows(ENQUEUE, (*columns(jobs), notify)))
+        return enqueued(await self._rows(*insertion(jobs, notify)))
 
     # ---- working
 
@@ -225,8 +226,15 @@ class SqlStore:
         return [_details(row) for row in rows]
 
 
+def insertion(jobs: Sequence[PreparedInsert], notify: bool) -> tuple[bytes, tuple[Any, ...]]:
+    """Return the statement that inserts jobs, and its parameters."""
+    if len(jobs) == 1:
+        return ENQUEUE, (*values(jobs[0]), notify)
+    return ENQUEUE_MANY, (*columns(jobs), notify)
+
+
 def enqueued(rows: Sequence[Any]) -> list[Enqueued]:
-    """Return what ``awa.enqueue_many`` answered as values."""
+    """Return what the statement answered as values."""
     return [Enqueued(*row) for row in rows]
 
 

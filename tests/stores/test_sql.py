@@ -95,7 +95,7 @@ def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
     bodies = "".join(re.sub(r"--.*", "", path.read_text()) for path in FUNCTIONS)
     for path in FUNCTIONS:
         by_sql = len(re.findall(rf"awa\.{path.stem}\(", bodies)) > 1
-        assert path.stem in called or by_sql or path.stem == "enqueue", path.stem
+        assert path.stem in called or by_sql, path.stem
 
 
 def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[str]]) -> None:

@@ -18,9 +18,10 @@ CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
     kinds text[], kind_deadlines double precision[]
 ) RETURNS TABLE (
-    id bigint, kind text, queue text, priority smallint, attempt smallint, max_attempts smallint,
-    args json, metadata json, tags text[], created_at timestamptz, run_at timestamptz,
-    deadline double precision, ordering_key text, run_lease bigint
+    id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
+    max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
+    created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
+    run_lease bigint
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off

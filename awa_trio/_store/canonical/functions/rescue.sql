@@ -19,9 +19,10 @@ CREATE OR REPLACE FUNCTION awa.rescue(
     most int, deadline_slack double precision, kinds text[], strangers_after double precision
 )
 RETURNS TABLE (
-    id bigint, kind text, queue text, priority smallint, attempt smallint, max_attempts smallint,
-    args json, metadata json, tags text[], created_at timestamptz, run_at timestamptz,
-    deadline double precision, ordering_key text, run_lease bigint, reason text
+    id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
+    max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
+    created_at timestamptz, run_at timestamptz, deadline awa.deadline, ordering_key awa.label,
+    run_lease bigint, reason text
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan

@@ -6,7 +6,9 @@
 --
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.running(worker bigint)
-RETURNS TABLE (id bigint, run_lease bigint, kind text, attempt smallint, max_attempts smallint)
+RETURNS TABLE (
+    id bigint, run_lease bigint, kind awa.label, attempt smallint, max_attempts awa.max_attempts
+)
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$

@@ -10,6 +10,17 @@ CREATE TYPE awa.job_state AS ENUM (
 COMMENT ON TYPE awa.job_state IS
     'The order of the labels is the order of the bits in awa.jobs.unique_states.';
 
+-- Rules of a single column are domains: PostgreSQL reads the CHECKs of a table again at
+-- every INSERT statement, which took half the time of one that enqueues a single job.
+CREATE DOMAIN awa.label AS text COLLATE "C" CHECK (length(value) BETWEEN 1 AND 200);
+CREATE DOMAIN awa.priority AS smallint CHECK (value BETWEEN 1 AND 4);
+CREATE DOMAIN awa.max_attempts AS smallint CHECK (value BETWEEN 1 AND 1000);
+CREATE DOMAIN awa.deadline AS double precision CHECK (value >= 0 AND value < 'infinity');
+CREATE DOMAIN awa.metadata AS json CHECK (json_typeof(value) = 'object');
+CREATE DOMAIN awa.tags AS text[] CHECK (cardinality(value) BETWEEN 1 AND 20);
+CREATE DOMAIN awa.unique_key AS bytea CHECK (octet_length(value) = 16);
+CREATE DOMAIN awa.unique_states AS smallint CHECK (value BETWEEN 1 AND 255);
+
 CREATE SEQUENCE awa.job_ids AS bigint;
 
 CREATE TABLE awa.jobs (
@@ -21,24 +32,27 @@ CREATE TABLE awa.jobs (
     attempted_at    timestamptz,
     deadline_at     timestamptz,
     finalized_at    timestamptz,
-    deadline        double precision CHECK (deadline >= 0 AND deadline < 'infinity'),
+    deadline        awa.deadline,
     state           awa.job_state NOT NULL DEFAULT 'available',
-    priority        smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 1 AND 4),
-    attempt         smallint NOT NULL DEFAULT 0 CHECK (attempt BETWEEN 0 AND max_attempts),
-    max_attempts    smallint NOT NULL DEFAULT 25 CHECK (max_attempts BETWEEN 1 AND 1000),
-    unique_states   smallint CHECK (unique_states BETWEEN 1 AND 255),
-    kind            text COLLATE "C" NOT NULL CHECK (length(kind) BETWEEN 1 AND 200),
-    queue           text COLLATE "C" NOT NULL DEFAULT 'default' CHECK (length(queue) BETWEEN 1 AND 200),
+    priority        awa.priority NOT NULL DEFAULT 2,
+    attempt         smallint NOT NULL DEFAULT 0,
+    max_attempts    awa.max_attempts NOT NULL DEFAULT 25,
+    unique_states   awa.unique_states,
+    kind            awa.label NOT NULL,
+    queue           awa.label NOT NULL DEFAULT 'default',
     args            json NOT NULL,
-    metadata        json CHECK (json_typeof(metadata) = 'object'),
-    tags            text[] CHECK (cardinality(tags) BETWEEN 1 AND 20),
-    unique_key      bytea CHECK (octet_length(unique_key) = 16),
-    ordering_key    text COLLATE "C" CHECK (length(ordering_key) BETWEEN 1 AND 200),
+    metadata        awa.metadata,
+    tags            awa.tags,
+    unique_key      awa.unique_key,
+    ordering_key    awa.label,
     callback_token  text,
     errors          jsonb,
-    CHECK ((worker_id IS NOT NULL) = (state = 'running')),
-    CHECK ((finalized_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))),
-    CHECK ((unique_key IS NULL) = (unique_states IS NULL))
+    -- One, for the same reason.
+    CONSTRAINT jobs_whole CHECK (
+        attempt BETWEEN 0 AND max_attempts
+        AND (worker_id IS NOT NULL) = (state = 'running')
+        AND (finalized_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))
+        AND (unique_key IS NULL) = (unique_states IS NULL))
 ) WITH (
     -- A queue's table is small and turns over; waiting for a fifth of it to die
     -- would let every claim wade through dead index entries.
