@@ -19,13 +19,13 @@ from .._core.errors import (
 from .._core.job import JobDetails, JobState
 from .._core.outcome import CancelRequested, Ended, RetryRequested
 from .._core.registry import Registry
-from .._core.request import EnqueueOptions, EnqueueRequest
+from .._core.request import EnqueueOptions
 from .._runtime.planner import Planner
 from .._seam.errors import KeyTaken, LockTimeout, Rejected, Transient
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from .app import App, registry_of
-from .joining import enqueue_many_prepared, prepare
+from .joining import enqueue_many_prepared, prepare, prepare_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,12 +139,7 @@ class Client:
           UnknownKind: as `enqueue`.
           DatabaseUnavailable: as `enqueue`.
         """
-        return await self._enqueue(
-            [
-                prepare(self._app, job, {} if isinstance(job, EnqueueRequest) else options)
-                for job in jobs
-            ]
-        )
+        return await self._enqueue(prepare_many(self._app, jobs, options))
 
     async def _enqueue(self, jobs: list[Any]) -> list[Enqueued]:
         with _public_errors("enqueueing"):
@@ -203,10 +198,7 @@ class Transaction:
           UnknownKind: as `enqueue`.
           psycopg.Error: as `enqueue`.
         """
-        prepared = [
-            prepare(self._app, job, {} if isinstance(job, EnqueueRequest) else options)
-            for job in jobs
-        ]
+        prepared = prepare_many(self._app, jobs, options)
         return await enqueue_many_prepared(self.connection, prepared) if prepared else []
 
 

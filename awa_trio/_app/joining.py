@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Unpack, overload
 
 import psycopg
@@ -82,6 +82,14 @@ def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedI
     """Validate and serialize a request as an app, or the lack of one, has it."""
     registry = _NO_APP if app is None else registry_of(app)
     return registry.prepare(args, options, known_only=app is not None)
+
+
+def prepare_many(
+    app: App | None, jobs: Iterable[object], options: EnqueueOptions
+) -> list[PreparedInsert]:
+    r"""Do the same with many; `EnqueueRequest`\ s among them bring their own options."""
+    registry = _NO_APP if app is None else registry_of(app)
+    return registry.prepare_many(jobs, options, known_only=app is not None)
 
 
 async def enqueue_many_prepared(

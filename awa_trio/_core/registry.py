@@ -7,7 +7,7 @@ what does an enqueue of this class mean; what follows this outcome.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from .errors import ConfigurationError, InvalidRequest, UnknownKind
 from .job import PreparedInsert
 from .kinds import kind_of
 from .plan import FollowUpSpec, Outcome
-from .request import EnqueueOptions, EnqueueRequest, KindDefaults, prepare
+from .request import EnqueueOptions, EnqueueRequest, KindDefaults, Template, make_template
 from .settings import QueueSettings
 
 
@@ -117,25 +117,60 @@ class Registry:
           InvalidRequest: the request breaks a rule; nothing is sent.
           UnknownKind: the kind is not known here.
         """
-        if isinstance(args, EnqueueRequest):
-            if options:
-                raise InvalidRequest(
-                    "an EnqueueRequest brings its own options: set"
-                    f" {', '.join(options)} on it, with .options(...)"
-                )
-            request = args
-        else:
-            request = EnqueueRequest(args, **options)
-        kind = request.kind
-        if kind is None and type(request.args) in self._kinds:
-            kind = self._kinds[type(request.args)]
-            request = request.options(kind=kind)
-        if kind is None and type(request.args) is not dict:
-            kind = kind_of(type(request.args))
+        request = self._request(args, options)
+        template = self._template(request, reserved, known_only)
+        return template.fill(request.args, self.codec)
+
+    def prepare_many(
+        self, jobs: Iterable[object], options: EnqueueOptions, *, known_only: bool = True
+    ) -> list[PreparedInsert]:
+        """Turn many into jobs ready to insert; ``options`` are of those that bring none.
+
+        Raises:
+          InvalidRequest: as `prepare`.
+          UnknownKind: as `prepare`.
+        """
+        templates: dict[type, Template] = {}
+        prepared: list[PreparedInsert] = []
+        for args in jobs:
+            if isinstance(args, EnqueueRequest):
+                prepared.append(self.prepare(args, {}, known_only=known_only))
+                continue
+            template = templates.get(type(args))
+            if template is None:
+                template = self._template(self._request(args, options), None, known_only)
+                # A class object as arguments is refused above, so its type stands for it.
+                templates[type(args)] = template
+            prepared.append(template.fill(args, self.codec))
+        return prepared
+
+    def _request(self, args: object, options: EnqueueOptions) -> EnqueueRequest:
+        if not isinstance(args, EnqueueRequest):
+            return EnqueueRequest(args, **options)
+        if options:
+            raise InvalidRequest(
+                "an EnqueueRequest brings its own options: set"
+                f" {', '.join(options)} on it, with .options(...)"
+            )
+        return args
+
+    def _template(
+        self,
+        request: EnqueueRequest,
+        reserved: Mapping[str, str | int] | None,
+        known_only: bool,
+    ) -> Template:
+        kind, cls = request.kind, type(request.args)
+        if kind is None and cls is not dict:
+            kind = self._kinds.get(cls)
+            if kind is None and not isinstance(request.args, type):
+                kind = kind_of(cls)
         defaults = None if kind is None else self._declared.get(kind)
         if kind is not None and defaults is None and known_only:
             raise UnknownKind(kind, difflib.get_close_matches(kind, self._declared))
-        return prepare(request, self.codec, defaults=defaults, reserved=reserved or {})
+        return make_template(
+            request, self.codec, kind=kind, defaults=defaults, reserved=reserved
+        )
 
     def decode(self, task: Task, raw: bytes) -> Any:
         """Decode a job's arguments for its task.

@@ -155,6 +155,7 @@ def prepare(
     request: EnqueueRequest,
     codec: Codec,
     *,
+    kind: str | None = None,
     defaults: KindDefaults | None = None,
     reserved: Mapping[str, str | int] | None = None,
 ) -> PreparedInsert:
@@ -165,6 +166,7 @@ def prepare(
     Args:
       request: what was asked for.
       codec: encodes the arguments.
+      kind: the kind of its arguments' class, if the request does not say.
       defaults: what the task of the kind says where the request does not.
       reserved: metadata of awa_trio's own, under ``awa:`` keys; not counted in ``size``.
 
@@ -172,8 +174,67 @@ def prepare(
       InvalidRequest: a rule is broken. ``problem`` names the option, or the path to the
           value, and never holds a value of the arguments or the metadata.
     """
+    template = make_template(request, codec, kind=kind, defaults=defaults, reserved=reserved)
+    return template.fill(request.args, codec)
+
+
+@attrs.frozen
+class Template:
+    """A request whose options are checked and encoded: many arguments may be put into it."""
+
+    job: PreparedInsert
+    """The job, but for its arguments and its key; its size without them."""
+    opts: UniqueOpts | None
+    args_type: Any
+    """See `KindDefaults`."""
+
+    def fill(self, args: object, codec: Codec) -> PreparedInsert:
+        """Put arguments into it.
+
+        Raises:
+          InvalidRequest: as `prepare`.
+        """
+        job, opts = self.job, self.opts
+        data = _args(args, codec, self.args_type)
+        args_size = utf8_size(data)
+        size = job.size + args_size
+        if size > MAX_REQUEST_BYTES:
+            raise InvalidRequest(
+                f"args: the request takes {size:,} bytes, {args_size:,} of them for the arguments,"
+                f" and may take {MAX_REQUEST_BYTES:,}; enqueue a reference to the data instead"
+            )
+        return PreparedInsert(
+            job.kind,
+            job.queue,
+            data,
+            job.priority,
+            job.max_attempts,
+            job.metadata,
+            job.tags,
+            job.run_at,
+            None if opts is None else unique_key(job.kind, job.queue, read(data), opts),
+            job.unique_states,
+            job.ordering_key,
+            job.deadline,
+            size,
+        )
+
+
+def make_template(
+    request: EnqueueRequest,
+    codec: Codec,
+    *,
+    kind: str | None = None,
+    defaults: KindDefaults | None = None,
+    reserved: Mapping[str, str | int] | None = None,
+) -> Template:
+    """Check everything of a request but its arguments; see `prepare`.
+
+    Raises:
+      InvalidRequest: as `prepare`.
+    """
     defaults = defaults or _NO_DEFAULTS
-    kind = _kind(request)
+    kind = _kind(request) if kind is None else _name("kind", kind)
     queue = _name("queue", _first(request.queue, defaults.queue, DEFAULT_QUEUE))
     priority = _first(request.priority, defaults.priority, DEFAULT_PRIORITY)
     priority = _whole("priority", priority, PRIORITIES)
@@ -183,36 +244,26 @@ def prepare(
     ordering_key = request.ordering_key
     if ordering_key is not None:
         ordering_key = _name("ordering_key", ordering_key)
-    args = _args(request.args, codec, defaults.args_type)
-    metadata, metadata_size = _metadata(request._metadata, codec, reserved)
-
-    args_size = utf8_size(args)
-    size = args_size + metadata_size
+    metadata, size = _metadata(request._metadata, codec, reserved)
     for text in (kind, queue, ordering_key or "", *tags):
         size += len(text) if text.isascii() else len(text.encode())
-    if size > MAX_REQUEST_BYTES:
-        raise InvalidRequest(
-            f"args: the request takes {size:,} bytes, {args_size:,} of them for the arguments,"
-            f" and may take {MAX_REQUEST_BYTES:,}; enqueue a reference to the data instead"
-        )
-
     unique_opts = request.unique_opts
     opts = None if unique_opts is None else UniqueOpts.coerce(unique_opts)
-    return PreparedInsert(
+    job = PreparedInsert(
         kind=kind,
         queue=queue,
-        args=args,
+        args=b"",
         priority=priority,
         max_attempts=max_attempts,
         metadata=metadata,
         tags=tags,
         run_at=None if request.run_at is None else _instant(request.run_at),
-        unique_key=None if opts is None else unique_key(kind, queue, read(args), opts),
         unique_states=0 if opts is None else opts.states,
         ordering_key=ordering_key,
         deadline=None if request.deadline is None else _deadline(request.deadline),
         size=size,
     )
+    return Template(job, opts, defaults.args_type)
 
 
 def public_metadata(metadata: bytes | str | None) -> dict[str, Any]:
