@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import trio
 from attrs import frozen
+from psycopg.adapt import Dumper, Loader
 from psycopg.rows import dict_row
 
 import awa_trio as awa
@@ -230,6 +231,18 @@ async def test_a_bad_request_does_not_end_the_transaction(
     assert count(migrated) == 2
 
 
+async def test_the_callers_statements_return_psycopgs_usual_types(client: awa.Client) -> None:
+    async with client.transaction() as tx:
+        await tx.enqueue(Resolve(1))
+        for binary in (False, True):
+            cursor = await tx.connection.execute(
+                "SELECT '[1]'::json, '[1]'::jsonb, '2026-01-01Z'::timestamptz, 1::bigint",
+                binary=binary,
+            )
+            at = datetime(2026, 1, 1, tzinfo=UTC)
+            assert await cursor.fetchone() == ([1], [1], at, 1)
+
+
 async def test_an_error_of_the_callers_own_is_the_callers(client: awa.Client) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
         async with client.transaction() as tx:
@@ -237,6 +250,33 @@ async def test_an_error_of_the_callers_own_is_the_callers(client: awa.Client) ->
 
 
 # ---- the caller's own connection
+
+
+class Odd(Dumper):
+    """What somebody may want their numbers and strings to be sent as."""
+
+    oid = psycopg.adapters.types["text"].oid
+
+    def dump(self, obj: object) -> bytes:
+        return b"odd"
+
+
+class OddLoader(Loader):
+    def load(self, data: object) -> str:
+        return "odd"
+
+
+async def test_adapters_of_the_callers_own_are_left_alone(migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        for kind in (int, str, bool, list):
+            connection.adapters.register_dumper(kind, Odd)
+        for name in ("int8", "bool", "json"):
+            connection.adapters.register_loader(name, OddLoader)
+        answer = awa.enqueue(connection, Resolve(1), unique_opts={}, tags=["a"])
+        assert isinstance(answer.id, int)
+        assert connection.execute("SELECT 1::int8").fetchone() == ("odd",)
+    async with awa.connect(migrated) as client:
+        assert (await client.jobs.get(answer.id)).tags == ("a",)
 
 
 def test_on_a_synchronous_connection(migrated: str) -> None:

@@ -11,7 +11,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
 from .._pg.connection import TrioConnection
-from .._store.sql import adapt
 
 #: What bounds a connection whose network has gone silent, where the user's DSN does not
 #: say otherwise: the kernel gives it up after about half a minute.
@@ -58,11 +57,9 @@ class Opener:
         """
         library = current_library()
         kind = TrioConnection if library == "trio" else psycopg.AsyncConnection
-        connection: psycopg.AsyncConnection[Any] = await kind.connect(
+        return await kind.connect(
             self.conninfo, autocommit=True, prepare_threshold=0 if self.prepare else None
         )
-        adapt(connection)
-        return connection
 
 
 def current_library() -> str:

@@ -6,13 +6,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Unpack, overload
 
 import psycopg
-from psycopg.rows import tuple_row
 
 from .._core.job import PreparedInsert
 from .._core.registry import Registry
 from .._core.request import EnqueueOptions
-from .._pg import arrays
 from .._seam.values import Enqueued
+from .._store.cursors import AsyncStoreCursor, StoreCursor
 from .._store.sql import enqueued, insertion
 from .app import App, registry_of
 
@@ -72,9 +71,8 @@ def enqueue(
     prepared = prepare(app, args, options)
     if isinstance(connection, psycopg.AsyncConnection):
         return enqueue_prepared(connection, [prepared])
-    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    arrays.register(cursor)
-    cursor.execute(*insertion([prepared], True))
+    cursor = StoreCursor(connection)
+    cursor.execute(*insertion([prepared], True), binary=True)
     return enqueued(cursor.fetchall())[0]
 
 
@@ -96,9 +94,8 @@ async def enqueue_many_prepared(
     connection: psycopg.AsyncConnection[Any], jobs: list[PreparedInsert], *, notify: bool = True
 ) -> list[Enqueued]:
     """Insert prepared jobs in the transaction that the connection is in."""
-    cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
-    arrays.register(cursor)
-    await cursor.execute(*insertion(jobs, notify))
+    cursor = AsyncStoreCursor(connection)
+    await cursor.execute(*insertion(jobs, notify), binary=True)
     return enqueued(await cursor.fetchall())
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 
+from .instants import instant
+
 
 class JobState(enum.StrEnum):
     """Where a job is in its life. The value is the label of SQL's ``awa.job_state``."""
@@ -97,14 +99,24 @@ class JobRow:
     raw_metadata: bytes | None = attrs.field(repr=False)
     """Its metadata with the reserved keys, as the text of a JSON object; None for none."""
     raw_tags: Sequence[str] | None = attrs.field(repr=False)
-    created_at: datetime
-    run_at: datetime
-    """Earliest start."""
+    raw_created_at: int = attrs.field(repr=False)
+    raw_run_at: int = attrs.field(repr=False)
+    """Instants, as `instants` counts them."""
     deadline: float | None
     """Seconds an attempt may take; 0 for no limit, None for its task's or queue's own."""
     ordering_key: str | None
     run_lease: int
     """How often it was claimed; what gives an attempt the right to settle it."""
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued, by the database's clock."""
+        return instant(self.raw_created_at)
+
+    @property
+    def run_at(self) -> datetime:
+        """Earliest start."""
+        return instant(self.raw_run_at)
 
     @property
     def tags(self) -> tuple[str, ...]:

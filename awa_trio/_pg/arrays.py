@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from psycopg import pq
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import Dumper
 
+from awa_trio._core.instants import count
+
 _INT = struct.Struct("!i").pack
 _HEADER = struct.Struct("!iiIii").pack
 _NULL = _INT(-1)
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Array:
@@ -109,10 +110,7 @@ def _raw(item: bytes, encoding: str) -> bytes:
 
 
 def _timestamptz(item: datetime, encoding: str) -> bytes:
-    delta = item - _EPOCH
-    return _int8(
-        (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds, encoding
-    )
+    return _int8(count(item), encoding)
 
 
 def int2s(items: Sequence[int | None]) -> Array:

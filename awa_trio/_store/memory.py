@@ -8,15 +8,16 @@ same contract as the SQL engines. It keeps no guarantee across processes, having
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import NoReturn
 
 import anyio
 import attrs
 
+from .._core.instants import count
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
 from .._core.outcome import Lost
 from .._core.plan import Plan
@@ -67,8 +68,8 @@ class MemoryStore:
         self._claims: dict[bytes, int] = {}
         self._workers: dict[int, _Worker] = {}
         self._leaders: dict[str, tuple[int, float]] = {}
-        self._ids = count(1)
-        self._worker_ids = count(1)
+        self._ids = itertools.count(1)
+        self._worker_ids = itertools.count(1)
         self._hearers: list[Hear] = []
 
     def _now(self) -> datetime:
@@ -113,8 +114,8 @@ class MemoryStore:
             raw_args=job.args,
             raw_metadata=job.metadata,
             raw_tags=job.tags or None,
-            created_at=now,
-            run_at=now if job.run_at is None else job.run_at.astimezone(UTC),
+            raw_created_at=count(now),
+            raw_run_at=count(job.run_at or now),
             deadline=job.deadline,
             ordering_key=job.ordering_key,
             run_lease=0,
@@ -272,7 +273,7 @@ class MemoryStore:
         row.worker_id = None
         row.deadline_at = None
         if move.seconds is not None:
-            row.run_at = self._now() + timedelta(seconds=move.seconds)
+            row.raw_run_at = count(self._now() + timedelta(seconds=move.seconds))
         row.finalized_at = self._now() if move.to_state.terminal else None
         return self._move(row, move.to_state)
 
@@ -425,8 +426,8 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         raw_args=row.raw_args,
         raw_metadata=row.raw_metadata,
         raw_tags=row.raw_tags,
-        created_at=row.created_at,
-        run_at=row.run_at,
+        raw_created_at=row.raw_created_at,
+        raw_run_at=row.raw_run_at,
         deadline=deadline,
         ordering_key=row.ordering_key,
         run_lease=row.run_lease,

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import psycopg
-from psycopg import pq
-from psycopg.abc import AdaptContext
-from psycopg.adapt import Loader
-from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4, Int8
 
+from .._core.instants import instant
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert
 from .._core.outcome import Lost
 from .._core.plan import Plan
@@ -38,6 +35,7 @@ from .._seam.values import (
     Settled,
     Want,
 )
+from .cursors import AsyncStoreCursor
 from .failures import store_error
 from .inserts import NO_COLUMNS, columns, optional, values
 
@@ -83,7 +81,7 @@ class SqlStore:
     async def _rows(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
         try:
             async with self._connections.connection() as connection:
-                cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+                cursor = AsyncStoreCursor(connection)
                 await cursor.execute(statement, parameters, binary=True)
                 return await cursor.fetchall()
         except psycopg.Error as error:
@@ -270,45 +268,9 @@ def _details(row: Sequence[Any]) -> JobDetails:
         for x in errors or ()
     ]
     held = None if key is None else bytes(key)
-    rest = [JobState(state), known, worker, attempted, deadline, finalized, held, states]
+    instants = [None if at is None else instant(at) for at in (attempted, deadline, finalized)]
+    rest = [JobState(state), known, worker, *instants, held, states]
     return JobDetails(*facts, *rest)
-
-
-class _RawJson(Loader):
-    """JSON as the bytes that were stored: decoded by whoever reads it, if anybody does."""
-
-    format = pq.Format.BINARY
-
-    def load(self, data: Any) -> bytes:
-        return bytes(data)
-
-
-class _RawJsonText(_RawJson):
-    format = pq.Format.TEXT
-
-
-class _Utc(Loader):
-    """An instant in UTC, whatever time zone the session has.
-
-    psycopg's own loader converts to the session's, where the last day of the year 9999
-    may not exist.
-    """
-
-    format = pq.Format.BINARY
-
-    def load(self, data: Any) -> datetime:
-        return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
-
-
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-def adapt(context: AdaptContext) -> None:
-    """Prepare one of the store's own connections for what it sends and receives."""
-    arrays.register(context)
-    for loader in (_RawJson, _RawJsonText):
-        context.adapters.register_loader("json", loader)
-    context.adapters.register_loader("timestamptz", _Utc)
 
 
 class SqlPulse:
@@ -323,7 +285,7 @@ class SqlPulse:
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = await self._connect()
-            cursor = psycopg.AsyncRawCursor(self._connection, row_factory=tuple_row)
+            cursor = AsyncStoreCursor(self._connection)
             await cursor.execute(BEAT, (Int8(worker),))
             row = await cursor.fetchone()
         except psycopg.Error as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar, final
 
 import attrs
@@ -19,9 +19,6 @@ from .._core.staging import StagingBuffer
 from .._runtime.job import Job, lend_nursery
 
 ArgsT = TypeVar("ArgsT")
-
-#: When the job of a unit test was enqueued.
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @attrs.frozen
@@ -89,8 +86,8 @@ class HandlerJob(Job[ArgsT]):
             raw_args=b"{}",
             raw_metadata=json.dumps(dict(metadata)).encode() if metadata else None,
             raw_tags=tuple(tags),
-            created_at=_EPOCH,
-            run_at=_EPOCH,
+            raw_created_at=0,
+            raw_run_at=0,
             deadline=None,
             ordering_key=None,
             run_lease=attempt,

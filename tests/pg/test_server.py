@@ -97,6 +97,34 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], 
     shutil.rmtree(around)
 
 
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Path]]:
+    """Binaries that every user can reach: themselves, or a copy of their installation.
+
+    Root's virtual environment often lies in a folder that is root's alone.
+    """
+    around = Path(tempfile.mkdtemp(prefix="awa-test-", dir=_quickest_folder()))
+    around.chmod(0o755)
+
+    def opened_for_all(programs: Path) -> Path:
+        if all(folder.stat().st_mode & 0o001 for folder in programs.resolve().parents):
+            return programs
+        # PostgreSQL finds its libraries next to its binaries, wherever both are.
+        copy = around / str(BINARIES.index(programs))
+        if not copy.exists():
+            shutil.copytree(programs.parent, copy, symlinks=True)
+        return copy / programs.name
+
+    yield opened_for_all
+    shutil.rmtree(around)
+
+
+@pytest.fixture
+def open_programs(programs: Path, opened: Callable[[Path], Path]) -> Path:
+    """The binaries under test, where users other than this one can run them."""
+    return opened(programs)
+
+
 @pytest.fixture
 def fresh() -> Iterator[Path]:
     """The name of a root that does not exist, with a short path.
@@ -538,10 +566,10 @@ def test_root_stays_the_owner_of_its_files_where_namespaces_work(
 @needs_proc
 @every_version
 def test_root_runs_it_as_another_user_where_namespaces_are_barred(
-    fresh: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Path, open_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_identity, "can_map_users", lambda account: False)
-    with DevServer(fresh, bin=programs, durable=False) as server:
+    with DevServer(fresh, bin=open_programs, durable=False) as server:
         owner = uid_of(pid_of(server))
         assert owner != 0
         assert fresh.stat().st_uid == (fresh / "data").stat().st_uid == owner
@@ -549,7 +577,7 @@ def test_root_runs_it_as_another_user_where_namespaces_are_barred(
     monkeypatch.undo()
 
     # Where they work again, the data is still that user's.
-    with DevServer(fresh, bin=programs, durable=False) as server:
+    with DevServer(fresh, bin=open_programs, durable=False) as server:
         assert uid_of(pid_of(server)) == owner
         assert ask(server.dsn("made"), "SELECT 1") == "1"
     assert processes_of(fresh) == []
@@ -557,13 +585,13 @@ def test_root_runs_it_as_another_user_where_namespaces_are_barred(
 
 @needs_root
 def test_a_folder_that_this_other_user_cannot_reach_is_said_so(
-    fresh: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Path, open_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_identity, "can_map_users", lambda account: False)
     fresh.parent.chmod(0o700)
 
     with pytest.raises(DevServerError, match=r"it runs as user ID \d+, who must be able to"):
-        DevServer(fresh, bin=programs).start()
+        DevServer(fresh, bin=open_programs).start()
 
     assert fresh.parent.stat().st_mode & 0o777 == 0o700
     assert not (fresh / "data").exists()
@@ -572,11 +600,11 @@ def test_a_folder_that_this_other_user_cannot_reach_is_said_so(
 @needs_root
 @needs_proc
 @every_version
-def test_it_works_for_a_user(fresh: Path, programs: Path) -> None:
+def test_it_works_for_a_user(fresh: Path, open_programs: Path) -> None:
     fresh.parent.chmod(0o777)
 
     def use() -> list[object]:
-        with DevServer(fresh, bin=programs, durable=False) as server:
+        with DevServer(fresh, bin=open_programs, durable=False) as server:
             made = ask(server.create_database("made"), "SELECT current_database()")
             return [made, uid_of(pid_of(server)), (fresh / "data").stat().st_uid]
 
