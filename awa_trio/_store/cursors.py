@@ -48,7 +48,10 @@ _ADAPTERS = _adapters()
 class StoreCursor(psycopg.RawCursor[TupleRow]):
     """A cursor on a synchronous connection."""
 
-    adapters = _ADAPTERS
+    @property
+    def adapters(self) -> AdaptersMap:
+        """Those of the store's statements."""
+        return _ADAPTERS
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
@@ -57,7 +60,10 @@ class StoreCursor(psycopg.RawCursor[TupleRow]):
 class AsyncStoreCursor(psycopg.AsyncRawCursor[TupleRow]):
     """A cursor on an asynchronous connection."""
 
-    adapters = _ADAPTERS
+    @property
+    def adapters(self) -> AdaptersMap:
+        """Those of the store's statements."""
+        return _ADAPTERS
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)

@@ -47,11 +47,11 @@ NOBODY = 65534
 
 
 def _binary_sets() -> list[Path]:
-    found: dict[Path, Path] = {}
+    found: dict[str, Path] = {}
     for candidate in server_binaries.candidates(os.environ):
         if candidate.folder is not None and candidate.problem is None:
             # PATH often holds links to one of the others.
-            found.setdefault((candidate.folder / "postgres").resolve(), candidate.folder)
+            found.setdefault(server_binaries.major_version(candidate.folder), candidate.folder)
     return list(found.values())
 
 
