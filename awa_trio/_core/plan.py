@@ -135,11 +135,6 @@ def plan(
     """
     if isinstance(settlement, Leave):
         return None
-    if isinstance(settlement, ToCompleted) and not specs(Outcome.COMPLETED):
-        # Nearly every attempt ends here.
-        return Plan(
-            transition(settlement, job, fraction=fraction), settlement.follow_ups, settlement
-        )
     registered: list[PreparedInsert] = []
     left_out: list[FollowUpError] = []
     if isinstance(settlement, ToCompleted):
@@ -163,6 +158,14 @@ def plan(
         settlement=settlement,
         left_out=tuple(left_out),
     )
+
+
+def plan_completed(settlement: ToCompleted, job: Subject) -> Plan:
+    """Do the same for a completion of a job without registered follow-ups.
+
+    Nearly every attempt ends here.
+    """
+    return Plan(transition(settlement, job, fraction=0), settlement.follow_ups, settlement)
 
 
 def transition(

@@ -156,9 +156,14 @@ class Finalizer:
             assert entry.answered is not None
             await entry.answered.wait()
 
+    @property
+    def full(self) -> bool:
+        """Whether ``capacity`` settlements wait: attempts must not outrun them."""
+        return len(self._waiting) >= self._capacity
+
     async def room(self) -> None:
-        """Wait until fewer than ``capacity`` settlements wait: attempts must not outrun them."""
-        while len(self._waiting) >= self._capacity:
+        """Wait until it is not full."""
+        while self.full:
             await self._room.park()
 
     def hurry(self, seconds: float) -> None:
@@ -223,7 +228,7 @@ class Finalizer:
             and self._waiting[0].worker_id == worker_id
         ):
             entries.append(self._waiting.popleft())
-        if len(self._waiting) < self._capacity:
+        if not self.full:
             self._room.unpark_all()
         return entries
 

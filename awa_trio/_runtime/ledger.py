@@ -25,7 +25,7 @@ from .._seam.errors import Rejected
 from .._seam.hearing import CutElsewhere
 from .._seam.protocol import WorkerStore
 from .._seam.values import Settled
-from .attempt import Attempt, log_end
+from .attempt import Attempt, Handler, log_end
 from .finalize import Entry, Finalizer
 from .job import Job
 from .planner import Planner
@@ -130,7 +130,8 @@ class Ledger:
             attempt.ended = True
             ended: Ended = Raised(error)
         else:
-            ended = await self._run_handler(attempt, task, args)
+            job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
+            ended = await attempt.run(self._handler(attempt, task), job)
         if attempt.settled:
             self._let_go(attempt)
             logger.warning("%s ended at last", attempt.describe())
@@ -144,15 +145,13 @@ class Ledger:
                 attempt.describe(),
             )
             await attempt.thread_finished.wait()
-        await self.finalizer.room()
+        if self.finalizer.full:
+            await self.finalizer.room()
 
-    async def _run_handler(self, attempt: Attempt, task: Task, args: object) -> Ended:
-        job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
-        if task.in_thread:
-            return await attempt.run(
-                lambda job: attempt.in_thread(task.handler, job, self._threads), job
-            )
-        return await attempt.run(task.handler, job)
+    def _handler(self, attempt: Attempt, task: Task) -> Handler:
+        if not task.in_thread:
+            return task.handler
+        return lambda job: attempt.in_thread(task.handler, job, self._threads)
 
     def settle(self, attempt: Attempt, ended: Ended, args: object = None) -> None:
         """Decide what an ending writes, and submit it. Never blocks."""

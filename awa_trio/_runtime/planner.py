@@ -13,7 +13,7 @@ from random import Random
 from .._core.errors import UndecodableArgs
 from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert
 from .._core.outcome import Ended, Settlement, ToCompleted, ToWaiting, settle
-from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan
+from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_completed
 from .._core.registry import Registry
 from .._core.report import headline
 from .._core.request import EnqueueOptions
@@ -67,6 +67,10 @@ class Planner:
         self, settlement: Settlement, job: Subject, args: object = None
     ) -> Plan | None:
         """Decide what a settlement writes; None if nothing."""
+        if isinstance(settlement, ToCompleted) and not self._registry.specs(
+            job.kind, Outcome.COMPLETED
+        ):
+            return plan_completed(settlement, job)
         task = self._registry.tasks.get(job.kind)
 
         def decoded() -> object:

@@ -32,10 +32,11 @@ def test_what_is_sent_is_what_arrives(
 ) -> None:
     with psycopg.connect(dsn) as connection:
         arrays.register(connection)
+        some = [item for item in items if item is not None]
         row = connection.execute(
-            "SELECT %s, pg_typeof(%s)::text", [make(items), make([])]
+            "SELECT %s, %s, pg_typeof(%s)::text", [make(items), make(some), make([])]
         ).fetchone()
-    assert row == (items, type_name)
+    assert row == (items, some, type_name)
 
 
 def test_negative_zero_keeps_its_sign(dsn: str) -> None:
