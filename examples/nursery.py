@@ -4,8 +4,6 @@ The attempt waits for ``job.nursery``. An error in any child ends the attempt, c
 the other children, and discards what was staged. AWA_DSN=... python nursery.py
 """
 
-import os
-
 import trio
 from attrs import frozen
 
@@ -56,9 +54,8 @@ async def polish(job: awa.Job[Polish]) -> None:
 
 
 async def main() -> None:
-    dsn = os.environ["AWA_DSN"]
-    await awa.migrate(dsn)
-    async with awa.connect(dsn, app=app) as client:
+    await awa.migrate()
+    async with awa.connect(app=app) as client:
         job = await client.enqueue(Assemble(["axle", "gear", "wheel"]))
         async with trio.open_nursery() as nursery:
             worker = await nursery.start(awa.run_worker, app, client)

@@ -4,7 +4,6 @@ Several URLs lead to one item. The item is indexed once, however many jobs find 
 only if a job that found it completes. AWA_DSN=... python pipeline.py
 """
 
-import os
 from urllib.parse import parse_qs, urlsplit
 
 import trio
@@ -48,10 +47,9 @@ def report(args: ResolveItem, job: awa.JobRow, error: str) -> None:
 
 
 async def main() -> None:
-    dsn = os.environ["AWA_DSN"]
-    await awa.migrate(dsn)
+    await awa.migrate()
     urls = [f"https://example.com/{n}?item={n % 3}" for n in range(9)]
-    async with awa.connect(dsn, app=app) as client:
+    async with awa.connect(app=app) as client:
         jobs = await client.enqueue_many(map(ResolveItem, [*urls, "https://example.com/"]))
         async with trio.open_nursery() as nursery:
             worker = await nursery.start(awa.run_worker, app, client)

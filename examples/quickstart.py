@@ -1,7 +1,5 @@
 """One task, enqueued and run. AWA_DSN=... python quickstart.py"""
 
-import os
-
 import trio
 from attrs import frozen
 
@@ -23,9 +21,8 @@ async def greet(job: awa.Job[Greet]) -> None:
 
 
 async def main() -> None:
-    dsn = os.environ["AWA_DSN"]
-    await awa.migrate(dsn)  # creates the schema, unless it is there
-    async with awa.connect(dsn, app=app) as client:
+    await awa.migrate()  # creates the schema, unless it is there
+    async with awa.connect(app=app) as client:
         job = await client.enqueue(Greet("world"))
         async with trio.open_nursery() as nursery:
             worker = await nursery.start(awa.run_worker, app, client)

@@ -38,9 +38,9 @@ async def place_order(client: awa.Client, item: str, quantity: int) -> int:
     return int(row[0])
 
 
-def place_order_elsewhere(dsn: str) -> None:
+def place_order_elsewhere() -> None:
     """The same from code that is not asynchronous, on a connection of its own."""
-    with psycopg.connect(dsn) as connection:  # commits at the end
+    with psycopg.connect(os.environ.get("AWA_DSN", "")) as connection:  # commits at the end
         cursor = connection.execute(
             "INSERT INTO orders (item, quantity) VALUES ('desk', 1) RETURNING id"
         )
@@ -50,16 +50,15 @@ def place_order_elsewhere(dsn: str) -> None:
 
 
 async def main() -> None:
-    dsn = os.environ["AWA_DSN"]
-    await awa.migrate(dsn)
-    async with awa.connect(dsn, app=app) as client:
+    await awa.migrate()
+    async with awa.connect(app=app) as client:
         async with client.transaction() as tx:
             await tx.connection.execute(
                 "CREATE TABLE IF NOT EXISTS orders"
                 " (id bigserial PRIMARY KEY, item text, quantity int)"
             )
         await place_order(client, "lamp", 2)
-        await trio.to_thread.run_sync(place_order_elsewhere, dsn)
+        await trio.to_thread.run_sync(place_order_elsewhere)
         try:
             await place_order(client, "lamp", 1000)
         except ValueError as error:

@@ -4,7 +4,6 @@ A thermometer is read; a reading that is too high becomes a job. Ctrl-C, or the 
 readings, stops the worker in peace: running jobs end first. AWA_DSN=... python trio_app.py
 """
 
-import os
 import signal
 
 import trio
@@ -51,9 +50,8 @@ async def stop_on_signal(worker: awa.Worker) -> None:
 
 
 async def main() -> None:
-    dsn = os.environ["AWA_DSN"]
-    await awa.migrate(dsn)
-    async with awa.connect(dsn, app=app) as client, trio.open_nursery() as nursery:
+    await awa.migrate()
+    async with awa.connect(app=app) as client, trio.open_nursery() as nursery:
         worker = await nursery.start(awa.run_worker, app, client)
         nursery.start_soon(stop_on_signal, worker)
         await read_thermometer(client, [70.0, 85.0, 75.0, 90.5])

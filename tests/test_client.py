@@ -491,6 +491,31 @@ async def test_a_wrong_dsn_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+async def test_the_environment_says_which_database(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWA_DSN", migrated)
+    assert await awa.schema_status() == await awa.schema_status(migrated)
+    async with awa.connect(app=app) as client:
+        await client.enqueue(Resolve(1))
+    assert count(migrated) == 1
+    monkeypatch.setenv("AWA_DSN", "host=/nowhere")
+    monkeypatch.setenv("PGHOST", "/nowhere")
+    with pytest.raises(awa.DatabaseUnavailable, match=r"reached \(.*\)$"):
+        await awa.migrate()
+
+
+async def test_no_database_at_all_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWA_DSN", "PGHOST", "PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PGPORT", "1")
+    with pytest.raises(awa.DatabaseUnavailable, match="no DSN was given: pass one, or set AWA"):
+        async with awa.connect():
+            pass
+
+
 async def test_a_password_is_never_in_an_error() -> None:
     with pytest.raises(awa.DatabaseUnavailable) as caught:
         async with awa.connect("postgresql://me:hunter2@127.0.0.1:1/x"):

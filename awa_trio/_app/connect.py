@@ -13,7 +13,7 @@ from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
 from .client import Client
-from .connections import Opener, current_library, unavailable
+from .connections import Opener, current_library
 from .schema import check_schema
 
 #: Claims, two finalizers, one for settlements that wait, upkeep, reconciliation.
@@ -54,7 +54,8 @@ async def connect(
     """Connect to a database, as an async context manager, on Trio or on asyncio.
 
     Args:
-      dsn: a libpq connection string or URI; default, libpq's environment variables.
+      dsn: a libpq connection string or URI; default, that of the environment variable
+          AWA_DSN, else libpq's own variables.
       app: knows the kinds of args classes and the queues of their tasks; with it, kinds
           that it does not know are refused.
       pool_size: the most connections of the client's; a worker has its own.
@@ -76,5 +77,5 @@ async def connect(
             async with pool.connection() as connection:
                 await check_schema(connection)
         except psycopg.OperationalError as error:
-            raise unavailable(error, "connecting") from error
+            raise opener.unavailable(error) from error
         yield Client(PgBackend(opener, pool), app)

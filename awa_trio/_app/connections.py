@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import attrs
@@ -30,16 +31,20 @@ class Opener:
     """Opens connections of one kind."""
 
     conninfo: str = attrs.field(repr=False)
+    named: bool
+    """Whether anybody has said which database; else it is libpq's default."""
     prepare: bool
     """Whether statements are prepared: not through a pooler in transaction mode."""
 
     @classmethod
     def of(cls, dsn: str, *, prepare: bool) -> Opener:
-        """Return an opener for a DSN, with defaults where it is silent.
+        """Return an opener for a DSN, or for AWA_DSN, with defaults where it is silent.
 
         Raises:
           ConfigurationError: the DSN cannot be parsed.
         """
+        dsn = dsn or os.environ.get("AWA_DSN", "")
+        named = bool(dsn) or any(map(os.environ.get, ("PGHOST", "PGDATABASE", "PGSERVICE")))
         try:
             given = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError as error:
@@ -47,7 +52,7 @@ class Opener:
                 f"the DSN cannot be parsed ({str(error).strip()}); it looks like"
                 " postgresql://user@host/database, or host=... dbname=..."
             ) from error
-        return cls(make_conninfo("", **{**DEFAULTS, **given}), prepare)
+        return cls(make_conninfo("", **{**DEFAULTS, **given}), named, prepare)
 
     async def __call__(self) -> psycopg.AsyncConnection[Any]:
         """Open a connection, in autocommit mode, in the running event loop.
@@ -59,6 +64,14 @@ class Opener:
         kind = TrioConnection if library == "trio" else psycopg.AsyncConnection
         return await kind.connect(
             self.conninfo, autocommit=True, prepare_threshold=0 if self.prepare else None
+        )
+
+    def unavailable(self, error: psycopg.Error) -> DatabaseUnavailable:
+        """Return the one-sentence error for a server that cannot be reached."""
+        reason = " ".join(str(error).split()) or type(error).__name__
+        hint = "" if self.named else "; no DSN was given: pass one, or set AWA_DSN"
+        return DatabaseUnavailable(
+            f"connecting: PostgreSQL could not be reached ({reason}){hint}"
         )
 
 
@@ -74,9 +87,3 @@ def current_library() -> str:
         raise WrongEventLoop(
             "this must be called inside trio.run(...) or asyncio.run(...)"
         ) from None
-
-
-def unavailable(error: psycopg.Error, doing: str) -> DatabaseUnavailable:
-    """Return the one-sentence error for a server that cannot be reached."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return DatabaseUnavailable(f"{doing}: PostgreSQL could not be reached ({reason})")

@@ -8,22 +8,26 @@ from typing import Any
 
 import psycopg
 
-from .connections import Opener, unavailable
+from .connections import Opener
 from .schema import check_server, schema
 
 
 @asynccontextmanager
 async def _connection(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    opener = Opener.of(dsn, prepare=False)
     try:
-        connection = await Opener.of(dsn, prepare=False)()
+        connection = await opener()
     except psycopg.OperationalError as error:
-        raise unavailable(error, "connecting") from error
+        raise opener.unavailable(error) from error
     async with connection:
         yield connection
 
 
 async def migrate(dsn: str = "") -> tuple[list[str], int]:
     """Create or upgrade the ``awa`` schema; never goes back.
+
+    Args:
+      dsn: as `connect` takes it.
 
     Returns:
       The names of the migrations applied, and the version the database then has. No
@@ -43,6 +47,9 @@ async def migrate(dsn: str = "") -> tuple[list[str], int]:
 
 async def schema_status(dsn: str = "") -> tuple[int, int]:
     """Return the version of the ``awa`` schema a database has, 0 for none, and the one known here.
+
+    Args:
+      dsn: as `connect` takes it.
 
     Raises:
       ConfigurationError: the DSN cannot be parsed.
