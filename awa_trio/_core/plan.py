@@ -105,7 +105,9 @@ class FollowUpSpec:
     @property
     def name(self) -> str:
         """How messages name the function."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        # A partial, or an object with __call__, has no name of its own.
+        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        return f"{self.function.__module__}.{name}"
 
 
 Prepare: TypeAlias = Callable[[object], PreparedInsert]
