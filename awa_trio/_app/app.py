@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import typing
@@ -10,10 +11,11 @@ from typing import Any, TypeVar, final
 
 from .._core.backoff import Backoff
 from .._core.codec import Codec
-from .._core.errors import ConfigurationError
+from .._core.errors import ConfigurationError, InvalidRequest
+from .._core.kinds import kind_of
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
-from .._core.request import KindDefaults
+from .._core.request import KindDefaults, check_queue
 from .._core.settings import QueueSettings
 from .._runtime.job import Job
 
@@ -61,17 +63,23 @@ class App:
           args: the class of the arguments, where the annotation cannot be evaluated.
 
         Raises:
-          ConfigurationError: the kind or class is registered twice, cannot be stored, or a
-              value is out of its range.
+          ConfigurationError: the handler is a generator, or its annotation does not name a
+              class; the kind or class is registered twice, or cannot be stored; or a value
+              is out of its range. Nothing was registered.
         """
         # Names of classes that are local to a function are only known to that function.
         local_names = dict(sys._getframe(1).f_locals)
 
         def register(handler: F) -> F:
             args_type = args if args is not None else _args_type(handler, local_names)
-            name = kind or _default_kind(args_type, handler)
+            name = _default_kind(args_type, handler) if kind is None else kind
             if deadline is not None:
                 QueueSettings(deadline=deadline)  # the same range
+            if backoff is not None and not callable(backoff):
+                raise ConfigurationError(
+                    f"backoff={backoff!r}: give a function from the number of the attempt that"
+                    " failed to seconds"
+                )
             self._registry.add(
                 Task(
                     kind=name,
@@ -108,7 +116,7 @@ class App:
         Raises:
           ConfigurationError: as `task`.
         """
-        name = kind or _default_kind(args_type, None)
+        name = _default_kind(args_type, None) if kind is None else kind
         defaults = KindDefaults(queue, priority, max_attempts, args_type)
         self._registry.declare(args_type, name, defaults)
 
@@ -124,6 +132,7 @@ class App:
         Raises:
           ConfigurationError: the queue is set twice, or a value is out of its range.
         """
+        _check_queue(name)
         if name in self._registry.queues:
             raise ConfigurationError(f"queue {name!r} is set twice; remove one of them")
         self._registry.queues[name] = QueueSettings(max_workers=max_workers, deadline=deadline)
@@ -137,10 +146,12 @@ class App:
         what the handler staged. If it raises, the attempt fails.
 
         Args:
-          args_type: the class of the arguments of the jobs that complete.
+          args_type: the class of the arguments of the jobs that complete. Its task may be
+              registered later.
 
         Raises:
-          ConfigurationError: the function is a coroutine function.
+          ConfigurationError: the function is a coroutine function or a generator, or the
+              class is a plain dict.
 
         Source: ADR-046, "How they are inserted".
         """
@@ -157,16 +168,17 @@ class App:
           args_type: the class of the arguments of the jobs that fail.
 
         Raises:
-          ConfigurationError: the function is a coroutine function.
+          ConfigurationError: as `on_completed`.
         """
         return self._follow(args_type, Outcome.EXHAUSTED)
 
     def _follow(self, args_type: type, outcome: Outcome) -> Callable[[F], F]:
         def register(function: F) -> F:
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            plain = _plain(function)
+            if inspect.iscoroutinefunction(plain) or _is_generator(plain):
                 raise ConfigurationError(
-                    f"follow-up {function.__qualname__} must be an ordinary function: it runs"
-                    " between the handler and its commit, and must not wait for anything"
+                    f"follow-up {_name(function)} must be an ordinary function that returns: it"
+                    " runs between the handler and its commit, and must not wait for anything"
                 )
             self._registry.follow(args_type, FollowUpSpec(outcome, function))
             return function
@@ -204,6 +216,7 @@ def worker_queues(
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")
     chosen: dict[str, QueueSettings] = {}
     for name in queues:
+        _check_queue(name)
         given = queues[name] if isinstance(queues, Mapping) else registry.queue_settings(name)
         if not isinstance(given, QueueSettings):
             deadline = registry.queue_settings(name).deadline
@@ -216,24 +229,24 @@ def worker_queues(
 
 def _args_type(handler: Callable[..., Any], local_names: dict[str, Any]) -> Any:
     """The class in the annotation of a handler's parameter."""
-    name = getattr(handler, "__qualname__", repr(handler))
+    name = _name(handler)
     try:
         parameters = [
             p
             for p in inspect.signature(handler).parameters.values()
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+            or (p.kind is p.KEYWORD_ONLY and p.default is p.empty)
         ]
     except (TypeError, ValueError):
         parameters = []
-    if len(parameters) != 1:
+    if len(parameters) != 1 or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise ConfigurationError(
             f"handler {name} must take exactly one parameter, as in"
             f" async def {getattr(handler, '__name__', 'handler')}(job: awa.Job[MyArgs])"
         )
-    function = handler if inspect.isroutine(handler) else type(handler).__call__
     try:
-        hints = typing.get_type_hints(function, localns=local_names)
-    except NameError as error:
+        hints = typing.get_type_hints(_plain(handler), localns=local_names)
+    except Exception as error:  # evaluating an annotation can raise anything
         raise ConfigurationError(
             f"the annotation of handler {name} cannot be evaluated ({error});"
             " give the class itself, as in @app.task(args=MyArgs)"
@@ -248,22 +261,44 @@ def _args_type(handler: Callable[..., Any], local_names: dict[str, Any]) -> Any:
 
 
 def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:
-    from .._core.kinds import kind_of
-
     if isinstance(args_type, type) and args_type is not dict and not typing.get_args(args_type):
         return kind_of(args_type)
-    whose = "" if handler is None else f" of handler {handler.__qualname__}"
+    whose = "" if handler is None else f" of handler {_name(handler)}"
     raise ConfigurationError(
         f"the arguments{whose} have no class to name their kind after; give kind=..."
     )
 
 
 def _runs_in_thread(handler: Callable[..., Any]) -> bool:
-    function = inspect.unwrap(handler)
-    if inspect.isasyncgenfunction(function):
+    function = _plain(handler)
+    if _is_generator(function):
         raise ConfigurationError(
-            f"handler {handler.__qualname__} is an async generator; it must return, not yield"
+            f"handler {_name(handler)} is a generator; it must return, not yield"
         )
-    if not inspect.isroutine(function):
-        function = type(function).__call__
-    return not inspect.iscoroutinefunction(function)
+    if inspect.iscoroutinefunction(function):
+        return False
+    # A decorator's ordinary function around a coroutine function returns its coroutine.
+    return not inspect.iscoroutinefunction(_plain(inspect.unwrap(function)))
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function whose code is run: behind partials, and objects that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """How messages name a function, or whatever was given instead of one."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _check_queue(name: object) -> None:
+    try:
+        check_queue(name)
+    except InvalidRequest as error:
+        raise ConfigurationError(str(error)) from None

@@ -18,7 +18,14 @@ from .errors import ConfigurationError, InvalidRequest, UnknownKind
 from .job import PreparedInsert
 from .kinds import kind_of
 from .plan import FollowUpSpec, Outcome
-from .request import EnqueueOptions, EnqueueRequest, KindDefaults, Template, make_template
+from .request import (
+    EnqueueOptions,
+    EnqueueRequest,
+    KindDefaults,
+    Template,
+    check_kind,
+    make_template,
+)
 from .settings import QueueSettings
 
 
@@ -53,27 +60,36 @@ class Registry:
     _kinds: dict[type, str] = attrs.field(factory=dict)
     """The kind that an args class is registered as."""
     _specs: dict[tuple[str, Outcome], list[FollowUpSpec]] = attrs.field(factory=dict)
+    _early: dict[type, list[FollowUpSpec]] = attrs.field(factory=dict)
+    """Follow-ups of classes whose tasks are yet to be registered, filed under the kind that
+    the class's name gives."""
 
     def declare(self, args_type: Any, kind: str, defaults: KindDefaults) -> None:
         """Make a kind known, so that it can be enqueued.
 
         Raises:
-          ConfigurationError: the kind or the class is known already, or the class cannot
-              be stored.
+          ConfigurationError: the kind or the class is known already, the class cannot be
+              stored, or a default is out of its range. Nothing was registered.
         """
+        try:
+            check_kind(kind, defaults)
+        except InvalidRequest as error:
+            raise ConfigurationError(str(error)) from None
         if kind in self._declared:
             raise ConfigurationError(
                 f"kind {kind!r} is registered twice; give one of them another kind=..."
             )
-        if isinstance(args_type, type) and args_type is not dict:
-            if args_type in self._kinds:
-                raise ConfigurationError(
-                    f"{args_type.__qualname__} is registered twice, as kinds"
-                    f" {self._kinds[args_type]!r} and {kind!r}; give each task a class of its own"
-                )
-            self._kinds[args_type] = kind
+        named = isinstance(args_type, type) and args_type is not dict
+        if named and args_type in self._kinds:
+            raise ConfigurationError(
+                f"{args_type.__qualname__} is registered twice, as kinds"
+                f" {self._kinds[args_type]!r} and {kind!r}; give each task a class of its own"
+            )
         self.codec.check(args_type)
         self._declared[kind] = defaults
+        if named:
+            self._kinds[args_type] = kind
+            self._move_early(args_type, kind)
 
     def add(self, task: Task) -> None:
         """Register a task.
@@ -85,16 +101,30 @@ class Registry:
         self.tasks[task.kind] = task
 
     def follow(self, args_type: type, spec: FollowUpSpec) -> None:
-        """Register a follow-up for an outcome of a class's jobs."""
-        self._specs.setdefault((self.kind_of(args_type), spec.outcome), []).append(spec)
+        """Register a follow-up for an outcome of a class's jobs, before or after its task.
+
+        Raises:
+          ConfigurationError: it is not a class whose jobs have a kind.
+        """
+        if args_type is dict:
+            raise ConfigurationError(
+                "a dict has no kind of its own to register a follow-up for; give its task a class"
+            )
+        kind = self._kinds.get(args_type)
+        if kind is None:
+            kind = kind_of(args_type)
+            self._early.setdefault(args_type, []).append(spec)
+        self._specs.setdefault((kind, spec.outcome), []).append(spec)
 
     def specs(self, kind: str, outcome: Outcome) -> list[FollowUpSpec]:
         """The follow-ups of an outcome, in the order they were registered."""
         return self._specs.get((kind, outcome), [])
 
-    def kind_of(self, args_type: type) -> str:
-        """The kind of a class's jobs: as registered, else after its name."""
-        return self._kinds.get(args_type) or kind_of(args_type)
+    def _move_early(self, args_type: type, kind: str) -> None:
+        """File what was registered for a class before it under the kind that it has."""
+        for spec in self._early.pop(args_type, ()):
+            self._specs[kind_of(args_type), spec.outcome].remove(spec)
+            self._specs.setdefault((kind, spec.outcome), []).append(spec)
 
     def prepare(
         self,
@@ -164,7 +194,10 @@ class Registry:
         if kind is None and cls is not dict:
             kind = self._kinds.get(cls)
             if kind is None and not isinstance(request.args, type):
-                kind = kind_of(cls)
+                try:
+                    kind = kind_of(cls)
+                except ConfigurationError as error:
+                    raise InvalidRequest(f"kind: {error}") from error
         defaults = None if kind is None else self._declared.get(kind)
         if kind is not None and defaults is None and known_only:
             raise UnknownKind(kind, difflib.get_close_matches(kind, self._declared))

@@ -151,6 +151,30 @@ class KindDefaults:
 _NO_DEFAULTS = KindDefaults()
 
 
+def check_kind(kind: object, defaults: KindDefaults) -> None:
+    """Check a kind, and what its task says about its jobs, by the rules of `prepare`.
+
+    Raises:
+      InvalidRequest: a rule is broken; the message names the option.
+    """
+    _name("kind", kind)
+    if defaults.queue is not None:
+        _name("queue", defaults.queue)
+    if defaults.priority is not None:
+        _whole("priority", defaults.priority, PRIORITIES)
+    if defaults.max_attempts is not None:
+        _whole("max_attempts", defaults.max_attempts, ATTEMPTS)
+
+
+def check_queue(name: object) -> None:
+    """Check the name of a queue, by the rules of `prepare`.
+
+    Raises:
+      InvalidRequest: it is none.
+    """
+    _name("queue", name)
+
+
 def prepare(
     request: EnqueueRequest,
     codec: Codec,
