@@ -34,13 +34,11 @@ logger = logging.getLogger("awa_trio.worker")
 
 @attrs.frozen
 class Beat:
-    """One beat that was answered."""
+    """One beat that renewed the lease."""
 
     worker_id: int
     sent: float
     """When it was sent, by the heartbeat's clock."""
-    alive: bool
-    """False: the worker is fenced."""
 
 
 @attrs.define(eq=False)
@@ -51,6 +49,9 @@ class Heart:
     """Who to beat for; None for nobody, between one life and the next."""
     turned: float = 0.0
     """When the worker's event loop last came round."""
+    answered: Beat | None = None
+    """The last beat that renewed the lease. Told here and not by a callback: a loop that has
+    been blocked may look at its lease before it runs the callbacks that waited for it."""
 
 
 class Heartbeat:
@@ -59,15 +60,15 @@ class Heartbeat:
     Args:
       store: opens the pulse.
       timings: how often, and what counts as blocked.
-      heard: called in the worker's event loop with each answered beat.
+      fenced: called in the worker's event loop with the ID of a worker that was refused.
     """
 
     def __init__(
-        self, store: WorkerStore, timings: Timings, heard: Callable[[Beat], None]
+        self, store: WorkerStore, timings: Timings, fenced: Callable[[int], None]
     ) -> None:
         self._store = store
         self._timings = timings
-        self._heard = heard
+        self._fenced = fenced
         self.heart = Heart()
         self.clock: Callable[[], float] = (
             time.monotonic if store.threaded_pulse else trio.current_time
@@ -78,7 +79,7 @@ class Heartbeat:
         """Beat until cancelled."""
         self.heart.turned = self.clock()
         if not self._store.threaded_pulse:
-            await self._beat(self._heard, watch=False)
+            await self._beat(self._fenced, watch=False)
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._turn, name="awa:heartbeat:turn")
@@ -96,14 +97,14 @@ class Heartbeat:
         loop_thread = threading.get_ident()
         stop = _Stop()
 
-        def hear(beat: Beat) -> None:
+        def fenced(worker_id: int) -> None:
             try:
-                token.run_sync_soon(self._heard, beat)
+                token.run_sync_soon(self._fenced, worker_id)
             except trio.RunFinishedError:
                 pass
 
         def run() -> None:
-            trio.run(partial(self._thread_main, hear, stop, loop_thread))
+            trio.run(partial(self._thread_main, fenced, stop, loop_thread))
 
         try:
             await trio.to_thread.run_sync(
@@ -116,21 +117,21 @@ class Heartbeat:
             stop.set()
 
     async def _thread_main(
-        self, hear: Callable[[Beat], None], stop: _Stop, loop_thread: int
+        self, fenced: Callable[[int], None], stop: _Stop, loop_thread: int
     ) -> None:
         async with trio.open_nursery() as nursery:
             stop.arm(nursery.cancel_scope)
-            nursery.start_soon(partial(self._beat, hear, watch=True))
+            nursery.start_soon(partial(self._beat, fenced, watch=True))
             nursery.start_soon(self._watch, loop_thread)
 
-    async def _beat(self, hear: Callable[[Beat], None], *, watch: bool) -> None:
+    async def _beat(self, fenced: Callable[[int], None], *, watch: bool) -> None:
         async with self._store.pulse() as pulse:
             while True:
-                await self._beat_once(pulse, hear, watch=watch)
+                await self._beat_once(pulse, fenced, watch=watch)
                 await trio.sleep(self._timings.heartbeat)
 
     async def _beat_once(
-        self, pulse: Pulse, hear: Callable[[Beat], None], *, watch: bool
+        self, pulse: Pulse, fenced: Callable[[int], None], *, watch: bool
     ) -> None:
         worker_id = self.heart.worker_id
         if worker_id is None:
@@ -144,7 +145,10 @@ class Heartbeat:
         except (StoreError, trio.TooSlowError) as error:
             logger.warning("a beat of worker %d was not answered: %s", worker_id, error)
         else:
-            hear(Beat(worker_id, sent, alive))
+            if alive:
+                self.heart.answered = Beat(worker_id, sent)
+            else:
+                fenced(worker_id)
 
     async def _watch(self, loop_thread: int) -> None:
         """Name what blocks the worker's event loop, once each time."""

@@ -15,7 +15,7 @@ import trio
 
 from .._core.settings import Timings
 from .._seam.protocol import WorkerStore
-from .heartbeat import Beat, Heartbeat
+from .heartbeat import Heartbeat
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -44,8 +44,8 @@ class Life:
         self._id: int | None = None
         self._alive = trio.Event()
         self._over = trio.Event()
-        self._answered = -math.inf
-        self.heartbeat = Heartbeat(store, timings, self._heard)
+        self._begun = -math.inf
+        self.heartbeat = Heartbeat(store, timings, self.fenced)
         self.lives = 0
         """How often it has registered."""
 
@@ -70,7 +70,7 @@ class Life:
         sent = self.heartbeat.clock()
         with trio.fail_after(self._timings.call_timeout):
             worker_id = await self._store.register(self._name, self._timings.lease)
-        self._answered = sent
+        self._begun = sent
         self._over = trio.Event()
         self._id = worker_id
         self.heartbeat.heart.worker_id = worker_id
@@ -100,13 +100,10 @@ class Life:
             )
             self._die()
 
-    def _heard(self, beat: Beat) -> None:
-        if beat.worker_id != self._id:
-            return
-        if beat.alive:
-            self._answered = max(self._answered, beat.sent)
-        else:
-            self.fenced(beat.worker_id)
+    def _answered(self) -> float:
+        """When it sent what last began or renewed its lease, by the heartbeat's clock."""
+        beat = self.heartbeat.heart.answered
+        return self._begun if beat is None or beat.worker_id != self._id else beat.sent
 
     def _die(self) -> None:
         worker_id, self._id = self._id, None
@@ -122,14 +119,15 @@ class Life:
             if self._id is None:
                 await self.begin()
                 logger.warning("worker %d (%s) begins again", self._id, self._name)
-            rest = self._answered + SELF_FENCE * self._timings.lease - self.heartbeat.clock()
+            answered = self._answered()
+            rest = answered + SELF_FENCE * self._timings.lease - self.heartbeat.clock()
             if rest <= 0:
                 logger.error(
                     "worker %d (%s) has had no answered beat for %.1f s of its lease of %g s:"
                     " it takes itself for dead, its attempts are cut",
                     self._id,
                     self._name,
-                    self.heartbeat.clock() - self._answered,
+                    self.heartbeat.clock() - answered,
                     self._timings.lease,
                 )
                 self._die()
