@@ -34,8 +34,9 @@ async def run_worker(
     It has started once the worker is registered, hears of new jobs, and is about to claim.
     ``worker.stop()`` ends it in peace: no new claims, ``grace`` seconds for the running
     attempts, then these are cut and handed back. Cancelling it does the same without the
-    grace. Either way it returns only when every handler has ended: one that shields
-    itself is settled without being waited for, but a nursery cannot leave it behind.
+    grace. Either way it returns only when every coroutine has ended: one that shields
+    itself is settled without being waited for, but a nursery cannot leave it behind. The
+    thread of an ordinary function, which nothing can interrupt, is left behind.
 
     Args:
       app: the tasks to run.

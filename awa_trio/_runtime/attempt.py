@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -173,20 +174,27 @@ class Attempt:
         A cut attempt ends without its thread, which cannot be interrupted: that may still
         call `trio.from_thread.check_cancelled`, but can stage nothing any more.
         """
+        lend_nursery(job, None)  # of no use, and unsafe, in a thread
         token = trio.lowlevel.current_trio_token()
         finished = trio.Event()
+        # Taken by whichever comes first: the thread, or the end of the attempt. A thread
+        # that begins after the cut would run a job whose slot is free again.
+        turn = threading.Lock()
 
         def run() -> object:
             self.thread_finished = finished
             try:
-                return function(job)
+                return function(job) if turn.acquire(blocking=False) else None
             finally:
                 try:
                     token.run_sync_soon(finished.set)
                 except trio.RunFinishedError:
                     pass
 
-        return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+        try:
+            return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
+        finally:
+            turn.acquire(blocking=False)
 
     def seal(self) -> Sealed:
         """Close the staging buffer; the same contents at every call."""

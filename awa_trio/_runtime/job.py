@@ -173,6 +173,6 @@ class Job(Generic[ArgsT]):
         return f"<Job {self.id} {self.kind} attempt {self.attempt}>"
 
 
-def lend_nursery(job: Job[Any], nursery: trio.Nursery) -> None:
-    """Give a job the nursery of the attempt that is about to run."""
+def lend_nursery(job: Job[Any], nursery: trio.Nursery | None) -> None:
+    """Give a job the nursery of the attempt that is about to run; None if it may use none."""
     cast("Any", job)._nursery = nursery
