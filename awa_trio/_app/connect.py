@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import anyio
 import psycopg
 
+from .._core.errors import DatabaseUnavailable
 from .._pg.pool import Pool
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
-from .client import Client
+from .client import CALL_TIMEOUT, Client
 from .connections import Opener, current_library
 from .schema import check_schema
 
@@ -75,7 +77,12 @@ async def connect(
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:
             async with pool.connection() as connection:
-                await check_schema(connection)
+                with anyio.fail_after(CALL_TIMEOUT):
+                    await check_schema(connection)
+        except TimeoutError as error:
+            raise DatabaseUnavailable(
+                f"connecting: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
+            ) from error
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
         yield Client(PgBackend(opener, pool), app)

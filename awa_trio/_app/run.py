@@ -82,4 +82,5 @@ async def run_worker(
         try:
             await worker.serve(lambda: task_status.started(worker))
         except (StoreError, trio.TooSlowError) as error:
-            raise DatabaseUnavailable(f"starting a worker: {error}") from error
+            reason = str(error) or "no answer in time"
+            raise DatabaseUnavailable(f"starting a worker: {reason}") from error

@@ -143,7 +143,8 @@ class Heartbeat:
             with trio.fail_after(max(self._timings.heartbeat, 1.0)):
                 alive = await pulse.beat(worker_id)
         except (StoreError, trio.TooSlowError) as error:
-            logger.warning("a beat of worker %d was not answered: %s", worker_id, error)
+            reason = str(error) or "in time"
+            logger.warning("a beat of worker %d was not answered: %s", worker_id, reason)
         else:
             if alive:
                 self.heart.answered = Beat(worker_id, sent)

@@ -241,13 +241,15 @@ class Worker:
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)
             except (StoreError, trio.TooSlowError) as error:
-                logger.warning("could not compare with the rows at the end: %s", error)
+                reason = str(error) or "no answer"
+                logger.warning("could not compare with the rows at the end: %s", reason)
 
     async def _unregister(self) -> None:
         try:
             await self._parts.life.end()
         except (StoreError, trio.TooSlowError) as error:
-            logger.warning("could not unregister: %s; the lease will run out", error)
+            reason = str(error) or "no answer"
+            logger.warning("could not unregister: %s; the lease will run out", reason)
 
     async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a service: again if the database failed it, and down with the worker if a bug did."""
