@@ -13,6 +13,7 @@ at that moment. psycopg's own pool has lost some there (psycopg #509, #1208, #13
 from __future__ import annotations
 
 import logging
+import math
 import select
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -85,7 +86,7 @@ class Pool:
       size: the most connections at once.
       timeout: seconds to wait for a free one.
       check_after: seconds of idleness after which a connection proves that it lives
-          before it is lent.
+          before it is lent. One that rested when another was found broken does so too.
       max_idle: seconds of idleness after which a connection is closed.
       name: how messages call the pool.
     """
@@ -115,6 +116,9 @@ class Pool:
         self._opened = 0
         self._discarded = 0
         self._closed = False
+        self._doubted_at = -math.inf
+        """When a connection was last found broken: those that rested then may be, too. A
+        server that has been restarted must not cost as many errors as there are."""
 
     async def __aenter__(self) -> Pool:
         return self
@@ -188,7 +192,9 @@ class Pool:
                 idle_for = anyio.current_time() - since
                 if connection.closed or idle_for > self._max_idle:
                     await self._discard(connection)
-                elif idle_for <= self._check_after or await self._proves_alive(connection):
+                elif (
+                    idle_for <= self._check_after and since > self._doubted_at
+                ) or await self._proves_alive(connection):
                     return connection
                 continue
             if self._borrowed + self._connecting < self._size:
@@ -255,6 +261,8 @@ class Pool:
         """
         if not connection.closed and _transaction(connection) != pq.TransactionStatus.IDLE:
             await self._bring_to_rest(connection)
+        if connection.closed:
+            self._doubted_at = anyio.current_time()
         if (
             self._closed
             or connection.closed

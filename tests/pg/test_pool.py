@@ -191,6 +191,38 @@ def test_one_that_died_while_it_rested_is_found_out_before_it_is_lent(
     run(test)
 
 
+def test_once_one_was_found_broken_those_that_rested_prove_that_they_live(
+    dsn: str, run: Any
+) -> None:
+    """A restart of the server costs its users one error, and not one a connection."""
+
+    async def test() -> None:
+        async with pool_of(dsn, 6) as pool:
+            borrowed = [await pool.acquire() for _ in range(5)]
+            pids = [await one(connection, "SELECT pg_backend_pid()") for connection in borrowed]
+            alive = borrowed.pop()
+            for connection in borrowed:
+                await pool.release(connection)
+            async with await connector(dsn)() as killer:
+                await killer.execute(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM unnest(%s::int[]) pid",
+                    [pids[:-1]],
+                )
+            with pytest.raises(psycopg.OperationalError):
+                async with pool.connection() as connection:
+                    await one(connection)
+            await pool.release(alive)
+            borrowed = [await pool.acquire() for _ in range(5)]
+            for connection in borrowed:
+                assert await one(connection) == 1
+            assert alive in borrowed
+            assert pool.statistics().discarded == 4
+            for connection in borrowed:
+                await pool.release(connection)
+
+    run(test)
+
+
 def test_one_that_rested_for_too_long_is_closed(dsn: str, run: Any) -> None:
     async def test() -> None:
         async with pool_of(dsn, 1, max_idle=0.0) as pool:
