@@ -161,7 +161,8 @@ class Client:
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
                 raise
-            raise DatabaseUnavailable(f"in a transaction: {error}") from error
+            reason = " ".join(str(error).split())
+            raise DatabaseUnavailable(f"in a transaction: {reason}") from error
 
 
 @final

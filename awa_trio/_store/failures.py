@@ -25,7 +25,9 @@ def store_error(error: psycopg.Error) -> StoreError:
     Source: PostgreSQL documentation, Appendix A, "PostgreSQL Error Codes".
     """
     code = error.sqlstate
-    message = f"{type(error).__name__}: {error.diag.message_primary or error}"
+    # libpq's own messages have several lines; what becomes of this is one sentence.
+    reason = " ".join((error.diag.message_primary or str(error)).split())
+    message = f"{type(error).__name__}: {reason}"
     if code == FENCED:
         return Fenced(message)
     if code == KEY_TAKEN:

@@ -126,6 +126,8 @@ def lines_until(process: subprocess.Popen[str], text: str) -> list[str]:
         (["jobs", "list", "--stat", "failed"], 2, "--stat"),
         (["jobs", "list", "--state", "done"], 2, "done"),
         (["jobs", "show", "x"], 2, "x"),
+        (["worker", "program", "--dsn", "host=/nowhere"], 3, "Is the server running locally"),
+        (["worker", "program", "--dsn", "host=127.0.0.1 port=1"], 3, "Is the server running"),
         (["worker", "nowhere:app"], 1, "there is no module 'nowhere'"),
         (["worker", "nowhere.py"], 1, "there is no file nowhere.py"),
         (["worker", "program:ap"], 1, "has no 'ap'; it has app, other"),
