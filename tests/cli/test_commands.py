@@ -320,6 +320,21 @@ def test_a_worker_refuses_a_database_without_the_schema(folder: Path, dsn: str) 
         assert "awa-trio migrate" in process.stderr.read()
 
 
+def test_a_worker_that_does_not_listen_polls(folder: Path, migrated: str) -> None:
+    with cli("worker", "program", "--no-listen", dsn=migrated, cwd=folder) as process:
+        lines_until(process, "serves")
+        until(migrated, enqueue(migrated, "quick", '{"n": 1}'), "completed")
+        with psycopg.connect(migrated) as connection:
+            sessions = connection.execute(
+                "SELECT query FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'awa_trio'"
+            ).fetchall()
+        assert sessions
+        assert not [query for (query,) in sessions if query.startswith("LISTEN")]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
 # ---- dev and demo
 
 
