@@ -75,6 +75,19 @@ class Opener:
         )
 
 
+def require_trio(what: str) -> None:
+    """Make sure that Trio runs, which ``what`` needs.
+
+    Raises:
+      WrongEventLoop: it does not.
+    """
+    if current_library() != "trio":
+        raise WrongEventLoop(
+            f"{what} needs Trio, and asyncio is running; start it with trio.run(...)."
+            " A client works on both"
+        )
+
+
 def current_library() -> str:
     """Return "trio" or "asyncio".
 

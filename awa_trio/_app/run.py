@@ -7,13 +7,13 @@ from random import Random
 
 import trio
 
-from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
+from .._core.errors import ConfigurationError, DatabaseUnavailable
 from .._core.settings import QueueSettings, Retention, Timings
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
 from .client import Client
-from .connections import current_library
+from .connections import require_trio
 
 
 async def run_worker(
@@ -60,11 +60,7 @@ async def run_worker(
       KeyboardInterrupt: it struck in a handler, whose job is then recorded as failed.
       SystemExit: a handler raised it; likewise.
     """
-    if current_library() != "trio":
-        raise WrongEventLoop(
-            "run_worker needs Trio, and asyncio is running; start it with"
-            " trio.run(...). A client works on both"
-        )
+    require_trio("run_worker")
     if not grace >= 0:
         raise ConfigurationError(f"grace={grace!r}: give seconds, at least 0")
     async with client._backend.worker_store() as store:

@@ -167,11 +167,17 @@ class Turns:
         )
 
 
-def require_trio() -> None:
-    """Raise one clear sentence where a Trio connection cannot work.
+def require_trio(
+    what: str = "a TrioConnection", instead: str = "use psycopg.AsyncConnection"
+) -> None:
+    """Raise one clear sentence where a Trio connection, or what stands on Trio, cannot work.
 
     Under trio-asyncio, asyncio's flavour of code runs inside a Trio task, so being in one
     is not enough: a wait from there would leave Trio waiting for a task that does not.
+
+    Args:
+      what: how the sentence calls what was asked for.
+      instead: what to do where asyncio runs.
 
     Raises:
       WrongEventLoop: this is not Trio's flavour of code.
@@ -180,10 +186,10 @@ def require_trio() -> None:
     if not trio.lowlevel.in_trio_task():
         here = "no Trio task is running here; call it from inside trio.run()"
         if asyncio_runs:
-            here = "asyncio is running here; use psycopg.AsyncConnection"
+            here = f"asyncio is running here; {instead}"
     elif asyncio_runs and asyncio.current_task() is not None:
         # A loop alone proves nothing: it is there for Trio's flavour too, and in guest mode.
         here = "this is asyncio code under trio-asyncio; call it through trio_asyncio.trio_as_aio()"
     else:
         return
-    raise WrongEventLoop(f"a TrioConnection works in a Trio task, but {here}")
+    raise WrongEventLoop(f"{what} works in a Trio task, but {here}")

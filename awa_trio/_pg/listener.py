@@ -16,6 +16,8 @@ import psycopg
 import trio
 from psycopg import sql
 
+from .connection_turns import require_trio
+
 logger = logging.getLogger("awa_trio.pg")
 
 Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
@@ -71,7 +73,10 @@ class Listener:
 
         Raises:
           psycopg.Error: the very first connection failed. Later ones are tried again.
+          trio.TooSlowError: nor did it fail, in ``ping`` seconds; likewise.
+          WrongEventLoop: called outside Trio.
         """
+        require_trio("a Listener", "start it with trio.run()")
         pause = self._backoff[0]
         while True:
             try:

@@ -36,6 +36,7 @@ from awa_trio._pg import (
     server_start,
     server_stop,
 )
+from awa_trio._pg.connection_turns import require_trio
 from awa_trio._pg.server_errors import DevServerError, DevServerTimeout
 from awa_trio._pg.server_files import FileLock
 from awa_trio._pg.server_root import Options, Root, never_cancelled
@@ -308,7 +309,11 @@ async def dev_server(
 
     The server's own methods block, for milliseconds; those that connect belong into
     `trio.to_thread.run_sync`.
+
+    Raises:
+      WrongEventLoop: called outside Trio.
     """
+    require_trio("dev_server()", "use DevServer in a thread")
     server = DevServer(
         root,
         settings=settings,

@@ -56,13 +56,14 @@ class MemoryStore:
     """Jobs in memory.
 
     Args:
-      clock: returns the time in seconds; `trio.current_time` obeys `MockClock`.
+      clock: returns the time in seconds; default, that of the event loop that runs, which
+          on Trio obeys `MockClock`.
     """
 
     #: It lives in one event loop, so its heartbeat cannot have another.
     threaded_pulse = False
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
         self._jobs: dict[int, JobDetails] = {}
         self._claims: dict[bytes, int] = {}

@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import psycopg
-import trio
 
 from .._app.app import App
 from .._app.client import Client
@@ -20,7 +19,7 @@ class MemoryBackend:
     """A client's ground without a database."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore(trio.current_time)
+        self.store = MemoryStore()
 
     @asynccontextmanager
     async def worker_store(self) -> AsyncIterator[WorkerStore]:
@@ -40,7 +39,7 @@ class MemoryBackend:
 
 
 def memory_client(app: App | None = None) -> Client:
-    """Return a client whose jobs are in memory, in Trio's time.
+    """Return a client whose jobs are in memory, in the time of the event loop that runs.
 
     With `trio.testing.MockClock` an hour of schedules, backoffs, deadlines and leases
     passes in milliseconds. It passes the same contract as the PostgreSQL store, and has no

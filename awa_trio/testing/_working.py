@@ -11,6 +11,7 @@ import trio
 
 from .._app.app import App, registry_of, worker_queues
 from .._app.client import Client
+from .._app.connections import require_trio
 from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
 from .._runtime.attempt import Attempt
@@ -61,9 +62,12 @@ async def work_one(
       None if no job was due.
 
     Raises:
+      WrongEventLoop: not called under Trio.
       KeyboardInterrupt: the handler was interrupted; the job is recorded as failed.
       SystemExit: the handler raised it; likewise.
     """
+
+    require_trio("work_one")
 
     async def work(store: WorkerStore, parts: Parts) -> Worked | None:
         return await _work_next(app, store, parts, kind, queue)
@@ -90,9 +94,12 @@ async def drain(
 
     Raises:
       RuntimeError: ``most`` jobs were worked and another is due.
+      WrongEventLoop: as `work_one`.
       KeyboardInterrupt: as `work_one`.
       SystemExit: as `work_one`.
     """
+
+    require_trio("drain")
 
     async def work(store: WorkerStore, parts: Parts) -> list[Worked]:
         worked: list[Worked] = []
