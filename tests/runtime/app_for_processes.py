@@ -52,7 +52,12 @@ app.queue("default", max_workers=8)
 app.queue("items", max_workers=8)
 
 
-@app.task()
+def soon(attempt: int) -> float:
+    """Who is rescued need not wait for long: what is tested is what happens then."""
+    return 0.2
+
+
+@app.task(backoff=soon)
 async def source(job: awa.Job[Source]) -> None:
     for item in job.args.items:
         job.enqueue_on_completion(Item(item), unique_opts={})
@@ -60,11 +65,11 @@ async def source(job: awa.Job[Source]) -> None:
     job.enqueue_on_completion(Receipt(job.args.n, job.attempt))
 
 
-@app.task(queue="items")
+@app.task(queue="items", backoff=soon)
 async def item(job: awa.Job[Item]) -> None: ...
 
 
-@app.task(queue="items")
+@app.task(queue="items", backoff=soon)
 async def receipt(job: awa.Job[Receipt]) -> None: ...
 
 

@@ -21,7 +21,7 @@ S = awa.JobState
 BLOCKED = 3.0
 
 TIMINGS = awa.Timings(
-    heartbeat=0.3, lease=1.5, finalize_deadline=1.2, rescue_interval=0.3, poll_interval=0.2,
+    heartbeat=0.3, lease=2.4, finalize_deadline=1.2, rescue_interval=0.3, poll_interval=0.2,
     blocked_after=0.3,
 )  # fmt: skip
 
@@ -63,9 +63,11 @@ async def test_a_handler_that_blocks_is_named_and_keeps_its_lease(
     assert (job.attempt, job.errors, attempts) == (1, [], [1])
     assert statistics.lives == 1
     assert statistics.stale == 0
-    [warning] = [r.getMessage() for r in caplog.records if "has been blocked" in r.getMessage()]
-    assert f"awa:job:{job.id}:item at test_blocked_loop.py:" in warning
-    assert "in block" in warning
+    # Once, however long it lasts; a machine that is busy may block the loop by itself.
+    blocked = f"by awa:job:{job.id}:item at test_blocked_loop.py:"
+    [warning] = [r.getMessage() for r in caplog.records if blocked in r.getMessage()]
+    assert "the event loop has been blocked for" in warning
+    assert "in block; " in warning
     assert "use trio.to_thread.run_sync" in warning
 
 

@@ -297,7 +297,7 @@ async def test_connections_that_are_cut_at_any_byte_cost_nothing(
 async def test_a_slow_network_changes_nothing_but_the_time(migrated: str, proxy: Proxy) -> None:
     proxy.latency = 0.02
     async with awa.connect(migrated, app=app) as client:
-        async with working(proxy.dsn, timings=TIMINGS) as worker:
+        async with working(proxy.dsn, timings=awa.Timings()) as worker:
             await client.enqueue_many([Source(n, [n % 3]) for n in range(20)])
             jobs = await until_done(client, within=FAR)
             assert worker.statistics().lives == 1

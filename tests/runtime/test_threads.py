@@ -100,12 +100,15 @@ async def test_the_slot_stays_taken_until_the_thread_ends(
 ) -> None:
     stubborn = Stubborn()
     rig = Rig(stubborn)
-    deadline = 1.0 if cut == "deadline" else FAR
-    job_id = await rig.enqueue(0, max_attempts=1, deadline=deadline)
+    job_id = await rig.enqueue(0, max_attempts=1, deadline=FAR)
     async with rig.working(queues={"default": 1}) as worker:
         await stubborn.until_begun()
         if cut == "admin":
             assert await rig.client.jobs.cancel(job_id)
+        else:
+            [attempt] = worker._parts.ledger.running()
+            assert attempt.scope is not None
+            attempt.scope.deadline = trio.current_time()
         await in_state(rig, job_id, S.FAILED if cut == "deadline" else S.CANCELLED)
 
         async def mentioned() -> bool:
