@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Protocol
 
@@ -46,8 +46,12 @@ PAUSES = (0.1, 0.5, 2.0)
 #: likes, and must not hold up the plans beside the one that wants it.
 SET_PATIENCE = 0.25
 
-#: Seconds a plan on its own waits for one before it goes to the back of the line.
-LONE_PATIENCE = 1.0
+#: Seconds a plan waits for one when it is tried by itself, to find out whether it is the
+#: one that waits.
+SIFTING_PATIENCE = 0.02
+
+#: Seconds in which each plan that is known to wait is tried once.
+ROUND = 1.0
 
 
 @attrs.define(eq=False)
@@ -65,9 +69,9 @@ class Entry:
     """Set when it is settled or given up, for those who wait for that."""
 
     @property
-    def wants_keys(self) -> bool:
-        """Whether it may wait for a transaction that holds a unique key."""
-        return any(insert.unique_key is not None for insert in self.plan.inserts)
+    def keys(self) -> Iterator[bytes]:
+        """The unique keys that its inserts take. A move may take one back besides."""
+        return (i.unique_key for i in self.plan.inserts if i.unique_key is not None)
 
 
 class Clerk(Protocol):
@@ -116,14 +120,19 @@ class Finalizer:
         self._random = random
         self._capacity = capacity
         self._waiting: deque[Entry] = deque()
-        self._alone: deque[Entry] = deque()
-        """Plans that met a lock: each is tried by itself, in turn."""
+        self._sifting: deque[Entry] = deque()
+        """Plans of a set that met a lock: each is tried by itself, once."""
+        self._struck: deque[Entry] = deque()
+        """Plans that met a lock by themselves: each is tried again, in turn."""
+        self._contended: set[bytes] = set()
+        """Unique keys that those want."""
         self._flying: set[Entry] = set()
         self._sets_flying = 0
         self._flushers = trio.lowlevel.ParkingLot()
         self._gathering = trio.lowlevel.ParkingLot()
         """Flushers that wait until more has gathered, or the set under way has landed."""
-        self._loners = trio.lowlevel.ParkingLot()
+        self._sifter = trio.lowlevel.ParkingLot()
+        self._retrier = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._closing = False
         self.sets = 0
@@ -136,11 +145,14 @@ class Finalizer:
     @property
     def backlog(self) -> int:
         """Settlements that have not been answered."""
-        return len(self._waiting) + len(self._alone) + len(self._flying)
+        return sum(map(len, (self._waiting, self._sifting, self._struck, self._flying)))
 
     def submit(self, entry: Entry) -> None:
         """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
         entry.deadline = trio.current_time() + self._time
+        if self._contended and not self._contended.isdisjoint(entry.keys):
+            self._strike(entry)
+            return
         self._waiting.append(entry)
         if self._flushers:
             self._flushers.unpark()
@@ -169,7 +181,7 @@ class Finalizer:
     def hurry(self, seconds: float) -> None:
         """From now on every settlement has ``seconds``, those under way too."""
         self._time = min(self._time, seconds)
-        for entry in (*self._waiting, *self._alone, *self._flying):
+        for entry in (*self._waiting, *self._sifting, *self._struck, *self._flying):
             entry.deadline = min(entry.deadline, trio.current_time() + self._time)
         for call in self._calls:
             call.deadline = min(call.deadline, trio.current_time() + self._time)
@@ -182,15 +194,16 @@ class Finalizer:
     def close(self) -> None:
         """Let `run` return once everything submitted has been answered or given up."""
         self._closing = True
-        self._flushers.unpark_all()
-        self._loners.unpark_all()
+        for lot in (self._flushers, self._sifter, self._retrier):
+            lot.unpark_all()
 
     async def run(self, flushers: int = 2) -> None:
         """Settle until closed and done."""
         async with trio.open_nursery() as nursery:
             for _ in range(flushers):
                 nursery.start_soon(self._flush_sets, name="awa:finalize")
-            nursery.start_soon(self._flush_loners, name="awa:finalize:alone")
+            nursery.start_soon(self._sift, name="awa:finalize:sift")
+            nursery.start_soon(self._retry_struck, name="awa:finalize:struck")
 
     async def _flush_sets(self) -> None:
         while True:
@@ -232,16 +245,36 @@ class Finalizer:
             self._room.unpark_all()
         return entries
 
-    async def _flush_loners(self) -> None:
-        while True:
-            while not self._alone:
-                if self._closing and not self.backlog:
-                    return
-                await self._loners.park()
-            entry = self._alone.popleft()
-            self._flying.add(entry)
-            await self._flush([entry], patience=LONE_PATIENCE)
-            self._landed([entry])
+    async def _sift(self) -> None:
+        """Find out which plans of a set that met a lock are the ones that wait for it."""
+        while await self._some(self._sifting, self._sifter):
+            entry = self._sifting.popleft()
+            if not self._contended.isdisjoint(entry.keys):
+                self._strike(entry)
+                continue
+            await self._flush_alone(entry, SIFTING_PATIENCE)
+
+    async def _retry_struck(self) -> None:
+        """Try those that wait again and again, each within their time."""
+        while await self._some(self._struck, self._retrier):
+            patience = max(ROUND / len(self._struck), SIFTING_PATIENCE)
+            entry = self._struck.popleft()
+            await self._flush_alone(entry, patience)
+            if entry not in self._struck:
+                self._contended.difference_update(entry.keys)
+
+    async def _some(self, line: deque[Entry], lot: trio.lowlevel.ParkingLot) -> bool:
+        """Wait until there is something in line; False if nothing will be any more."""
+        while not line:
+            if self._closing and not self.backlog:
+                return False
+            await lot.park()
+        return True
+
+    async def _flush_alone(self, entry: Entry, patience: float) -> None:
+        self._flying.add(entry)
+        await self._flush([entry], patience)
+        self._landed([entry])
 
     async def _flush(self, entries: Sequence[Entry], patience: float = SET_PATIENCE) -> None:
         """Settle a set, or find out for each of it what stands in the way."""
@@ -315,16 +348,24 @@ class Finalizer:
             _answer(entry)
 
     async def _step_aside(self, entries: Sequence[Entry]) -> None:
-        """Someone holds a lock: those who may want it wait apart, the others go on at once."""
-        waiting = [entry for entry in entries if entry.wants_keys]
-        free = [entry for entry in entries if not entry.wants_keys]
+        """Someone holds a lock: find out who waits for it, and let the others go on."""
+        if len(entries) == 1:
+            self._strike(entries[0])
+            return
+        waiting = [entry for entry in entries if any(entry.keys)]
+        free = [entry for entry in entries if not any(entry.keys)]
         if not waiting or not free:
-            # Nobody knows whose lock it is.
+            # A move may want its job's own key back, which cannot be seen here.
             waiting, free = list(entries), []
-        self._alone.extend(waiting)
-        self._loners.unpark()
+        self._sifting.extend(waiting)
+        self._sifter.unpark()
         if free:
             await self._flush(free)
+
+    def _strike(self, entry: Entry) -> None:
+        self._struck.append(entry)
+        self._contended.update(entry.keys)
+        self._retrier.unpark()
 
     async def _isolate(self, entries: Sequence[Entry], error: Rejected) -> None:
         """Halve a set that the database refuses, until the plan at fault is alone."""

@@ -29,6 +29,8 @@ class Database:
         self.errors: dict[int, list[StoreError | None]] = {}
         """What settling a set with this job in it meets, call by call; None is success."""
         self.always: dict[int, StoreError] = {}
+        self.held: set[int] = set()
+        """Jobs whose settlement waits for somebody's lock, for as long as it may."""
         self.under_way = 0
         self.most_under_way = 0
 
@@ -41,6 +43,9 @@ class Database:
             await trio.sleep(self.took)
         finally:
             self.under_way -= 1
+        if not self.held.isdisjoint(ids):
+            await trio.sleep(options["patience"])
+            raise LockTimeout("55P03")
         for job_id in ids:
             planned = self.errors.get(job_id)
             error = planned.pop(0) if planned else self.always.get(job_id)
@@ -76,8 +81,9 @@ class Clerk:
         return False
 
 
-def entry(job_id: int, *, key: bool = False, worker: int | None = 1) -> Entry:
-    inserts = (PreparedInsert("b", "q", b"{}", unique_key=b"k" * 16),) if key else ()
+def entry(job_id: int, *, key: str | bool = False, worker: int | None = 1) -> Entry:
+    unique = str(key).encode().ljust(16)
+    inserts = (PreparedInsert("b", "q", b"{}", unique_key=unique),) if key else ()
     move = Transition(job_id, 1, JobState.RUNNING, JobState.COMPLETED, 1)
     return Entry(Plan(move, inserts), worker)
 
@@ -232,6 +238,57 @@ async def test_a_held_key_holds_up_only_those_that_want_keys() -> None:
     assert [1, 3] in bench.database.sets
 
 
+@pytest.mark.parametrize("held", [1, 60, 200])
+@pytest.mark.parametrize("key", ["one", "each", "unseen"])
+async def test_those_that_want_no_held_key_go_on_whoever_is_beside_them(
+    held: int, key: str
+) -> None:
+    """A producer holds keys for long; ten of the set want others, or none."""
+    bench = Bench(Database(took=0.002))
+    bench.database.held = set(range(held))
+    keys = {"one": ["held"] * held, "each": list(map(str, range(held))), "unseen": [""] * held}
+    entries = [entry(n, key=of) for n, of in enumerate(keys[key])]
+    entries += [entry(1000 + n, key=f"free {n}" if n % 2 else "") for n in range(10)]
+    Random(held).shuffle(entries)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.finalizer.run)
+        for one in entries:
+            bench.finalizer.submit(one)
+        await trio.sleep(12)
+        assert sorted(bench.clerk.applied) == list(range(1000, 1010))
+        assert max(bench.clerk.at.values()) - began < (0.4 if key == "one" else 6)
+        released = trio.current_time()
+        bench.database.held = set()
+        bench.finalizer.close()
+    assert len(bench.clerk.applied) == held + 10
+    assert max(bench.clerk.at.values()) - released < 5
+    assert bench.clerk.lost == []
+
+
+async def test_who_wants_a_key_that_is_known_to_be_held_waits_apart_from_the_start() -> None:
+    bench = Bench(Database(took=0.01))
+    bench.database.held = {1, 2}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.finalizer.run)
+        bench.finalizer.submit(entry(1, key="held"))
+        await trio.sleep(2)
+        began = trio.current_time()
+        bench.finalizer.submit(entry(2, key="held"))
+        bench.finalizer.submit(entry(3, key="free"))
+        await trio.sleep(2)
+        assert bench.clerk.at[3] - began == pytest.approx(0.01)
+        bench.database.held = set()
+        await trio.sleep(2)
+        assert sorted(bench.clerk.applied) == [1, 2, 3]
+        # Nobody holds it any more: it may be in a set again.
+        bench.finalizer.submit(entry(4, key="held"))
+        bench.finalizer.submit(entry(5))
+        await trio.sleep(1)
+        assert [4, 5] in bench.database.sets
+        bench.finalizer.close()
+
+
 async def test_a_lock_that_nobody_can_explain_sends_each_its_own_way() -> None:
     bench = Bench(Database(took=0.1))
     bench.database.errors[1] = [LockTimeout("a row is locked")] * 3
@@ -248,7 +305,7 @@ async def test_new_sets_do_not_wait_for_a_plan_that_waits_for_a_lock() -> None:
         bench.finalizer.submit(entry(1, key=True))
         await trio.sleep(0.5)
         began = trio.current_time()
-        bench.finalizer.submit(entry(2, key=True))
+        bench.finalizer.submit(entry(2, key="another"))
         await trio.sleep(0.5)
         assert bench.clerk.at[2] - began == pytest.approx(0.1)
         bench.finalizer.close()
