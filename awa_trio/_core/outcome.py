@@ -289,7 +289,7 @@ def _settle_cut(
             assert_never(by)
 
 
-class _CutShort(Exception):
+class CutShort(Exception):
     """A cut as it is recorded on the job, with what the handler's cleanup raised over it."""
 
     def __init__(self, message: str, cleanup: BaseException | None) -> None:
@@ -297,18 +297,20 @@ class _CutShort(Exception):
         self.cleanup = cleanup
 
 
-class DeadlineExceeded(_CutShort):
+class DeadlineExceeded(CutShort):
     """An attempt took longer than its deadline."""
 
 
-class Interrupted(_CutShort):
+class Interrupted(CutShort):
     """A shutdown cut an attempt that could not be given back."""
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a tree of exception groups, left to right."""
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from leaves(part)
-    else:
-        yield error
+    """Yield the exceptions in a tree of exception groups, left to right, however deep it is."""
+    waiting = [error]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting.extend(reversed(error.exceptions))
+        else:
+            yield error

@@ -187,10 +187,10 @@ def transition(
             if seconds is None:
                 try:
                     seconds = delay(job.attempt, fraction, backoff)
-                except Exception as broken:
+                except BaseException as broken:
                     # The task's own function is broken; the job still has to be settled.
                     seconds = delay(job.attempt, fraction)
-                    error = ExceptionGroup(
+                    error = BaseExceptionGroup(
                         "and its backoff function raised", [*_parts(error), broken]
                     )
             move.seconds = seconds
@@ -242,5 +242,6 @@ def _inserts(
         return [
             prepare(one) for one in (returned if isinstance(returned, list) else [returned])
         ]
-    except Exception as error:
+    except BaseException as error:
+        # SystemExit too: it goes on once the job is settled.
         raise FollowUpError(spec.name) from error

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-from .outcome import leaves
+from .outcome import CutShort, leaves
 
 #: Kept of one failure. 25 attempts then fit in about 200 KB of row.
 MAX_REPORT_CHARS = 8_000
@@ -44,10 +44,17 @@ def report(error: BaseException | str) -> str:
     """
     if isinstance(error, str):
         return storable(error)[:MAX_REPORT_CHARS]
+    try:
+        return _report(error)
+    except BaseException as broken:
+        # Its own code runs when it is looked at: properties, __getattr__, __class__.
+        return f"{type(error).__qualname__}: it cannot be read, {type(broken).__name__}"
+
+
+def _report(error: BaseException) -> str:
     parts = [_one(leaf) for _, leaf in zip(range(MAX_LEAVES), leaves(error), strict=False)]
-    cleanup = getattr(error, "cleanup", None)
-    if isinstance(cleanup, BaseException):
-        parts += ["and the handler's cleanup raised:", report(cleanup)]
+    if isinstance(error, CutShort) and error.cleanup is not None:
+        parts += ["and the handler's cleanup raised:", report(error.cleanup)]
     return storable("\n".join(parts))[:MAX_REPORT_CHARS]
 
 
@@ -86,7 +93,7 @@ def _one(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:
+    except BaseException as broken:
         return f"<its __str__ raised {type(broken).__name__}>"
 
 

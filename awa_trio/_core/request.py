@@ -12,7 +12,6 @@ Source: ADR-046, "Decision" and "Limits".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
@@ -24,6 +23,7 @@ from .errors import ConfigurationError, InvalidRequest
 from .job import PreparedInsert
 from .jsontext import Misfit, check_text, name_of, read, utf8_size
 from .kinds import kind_of
+from .settings import MAX_SECONDS
 from .shapes import shortened
 from .unique import UniqueOpts, refuse_unknown, unique_key
 
@@ -40,10 +40,6 @@ ATTEMPTS = range(1, 1001)
 #: megabyte is well above any argument list and well below a document, which belongs
 #: in a table or an object store, with its key in the arguments.
 MAX_REQUEST_BYTES = 1024 * 1024
-
-#: Seconds. An attempt of more than a year is a slip of units; and far larger numbers
-#: would overflow the timestamp that a claim computes from them, for a whole batch.
-MAX_DEADLINE = 366 * 86_400
 
 #: Metadata keys that begin so are awa_trio's own.
 RESERVED_PREFIX = "awa:"
@@ -416,8 +412,8 @@ def _instant(value: object) -> datetime:
 def _deadline(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidRequest(f"deadline: give seconds as a number, not {name_of(value)}")
-    if not 0 <= value <= MAX_DEADLINE or not math.isfinite(value):
+    if not 0 <= value <= MAX_SECONDS:
         raise InvalidRequest(
-            f"deadline: give 0 to {MAX_DEADLINE:,} seconds, a year; 0 for no limit"
+            f"deadline: give 0 to {MAX_SECONDS:,.0f} seconds, a year; 0 for no limit"
         )
     return float(value)

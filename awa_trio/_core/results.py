@@ -96,12 +96,17 @@ class WaitForCallback(ControlFlow):
 
     The attempt's context is gone while the job is parked, so what it staged is
     discarded (ADR-046, "When staged follow-ups commit").
+
+    Raises:
+      TypeError: ``token`` is not a string.
     """
 
     token: str
-    """As `Job.register_callback` returned it."""
+    """What names the callback."""
 
     def __init__(self, token: str) -> None:
+        if not isinstance(token, str):
+            raise TypeError(f"WaitForCallback takes a token, not {type(token).__name__}")
         super().__init__(token)
         self.token = token
 

@@ -8,16 +8,31 @@ import attrs
 
 from .errors import ConfigurationError
 
+#: A year: far below what PostgreSQL's intervals and Trio's clock can count.
+MAX_SECONDS = 366 * 86_400.0
+
+#: Thirty years, in seconds.
+MAX_RETENTION = 1e9
+
 
 def _seconds(
-    *, default: float, least: float = 0.0, allow_infinite: bool = False
+    *,
+    default: float,
+    least: float = 0.0,
+    most: float = MAX_SECONDS,
+    allow_infinite: bool = False,
 ) -> float:  # a field; typed as its value, as attrs does
     def check(instance: object, attribute: attrs.Attribute[float], value: object) -> None:
         name = f"{type(instance).__name__}({attribute.name}={value!r})"
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigurationError(f"{name}: give seconds, as a number")
-        if math.isnan(value) or value < least or (math.isinf(value) and not allow_infinite):
-            raise ConfigurationError(f"{name}: give at least {least:g} seconds")
+        if allow_infinite and value == math.inf:
+            return
+        if not least <= value <= most:
+            raise ConfigurationError(
+                f"{name}: give {least:g} to {most:,.0f} seconds"
+                + (", or math.inf" if allow_infinite else "")
+            )
 
     return attrs.field(default=default, validator=check, kw_only=True)
 
@@ -124,8 +139,8 @@ class Retention:
       ConfigurationError: a value is out of its range.
     """
 
-    completed: float = _seconds(default=24 * 3600.0, allow_infinite=True)
+    completed: float = _seconds(default=24 * 3600.0, most=MAX_RETENTION, allow_infinite=True)
     """Seconds a completed job is kept; ``math.inf`` for ever."""
 
-    failed: float = _seconds(default=72 * 3600.0, allow_infinite=True)
+    failed: float = _seconds(default=72 * 3600.0, most=MAX_RETENTION, allow_infinite=True)
     """Seconds a failed or cancelled job is kept; ``math.inf`` for ever."""

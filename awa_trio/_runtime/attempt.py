@@ -14,13 +14,20 @@ import logging
 import math
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import trio
 
-from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned
+from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned, leaves
 from .._core.report import headline
-from .._core.results import Cancel, Completed, RetryAfter, Snooze, WaitForCallback
+from .._core.results import (
+    Cancel,
+    Completed,
+    Result,
+    RetryAfter,
+    Snooze,
+    WaitForCallback,
+)
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
 from .job import Job, lend_nursery
@@ -38,7 +45,8 @@ _ABSORBED = (
     " of its own"
 )
 
-_RESULTS = (Completed, RetryAfter, Snooze, Cancel, WaitForCallback)
+#: By their exact type: asking an object for its class may run its own code.
+_RESULTS = frozenset({Completed, RetryAfter, Snooze, Cancel, WaitForCallback})
 _COMPLETED = Returned(Completed())
 
 
@@ -56,7 +64,7 @@ class Attempt:
         "buffer",
         "claimed",
         "ended",
-        "raised",
+        "error",
         "scope",
         "settled",
         "thread_finished",
@@ -76,8 +84,8 @@ class Attempt:
         self.thread_finished: trio.Event | None = None
         """Set when the handler's thread ends, which may be long after the attempt; None
         if it has none."""
-        self.raised: BaseException | None = None
-        """What must go on after the attempt is settled: KeyboardInterrupt, SystemExit."""
+        self.error: BaseException | None = None
+        """What came out of its nursery."""
         self._cut_by: Cut | None = None
         self._cut_at = math.inf
 
@@ -138,7 +146,7 @@ class Attempt:
                 cut = Cut.SHUTDOWN
             self.ended = True
         if error is not None:
-            self.raised = _must_go_on(error)
+            self.error = error
             if cut is not None:
                 error = _besides_cancellation(error)
         if cut is not None:
@@ -149,7 +157,9 @@ class Attempt:
             return _COMPLETED
         if result is _DID_NOT_RETURN:
             return Raised(RuntimeError(_ABSORBED))
-        return Returned(result if isinstance(result, _RESULTS) else self._unrecognised(result))
+        return Returned(
+            cast("Result", result) if type(result) in _RESULTS else self._unrecognised(result)
+        )
 
     def _unrecognised(self, result: object) -> Completed:
         kind = self.claimed.kind
@@ -210,18 +220,16 @@ class Attempt:
 _warned: set[str] = set()
 
 
-def _must_go_on(error: BaseException) -> BaseException | None:
-    """KeyboardInterrupt or SystemExit in an error: the job is settled, and then it goes on."""
-    if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, map(_must_go_on, error.exceptions)), None)
-    return error if isinstance(error, (KeyboardInterrupt, SystemExit)) else None
-
-
 def _besides_cancellation(error: BaseException) -> BaseException | None:
     """What an attempt's cleanup raised besides the cancellation itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)[1]
-    return None if isinstance(error, trio.Cancelled) else error
+    parts = list(leaves(error))
+    rest = [part for part in parts if not isinstance(part, trio.Cancelled)]
+    if len(rest) == len(parts):
+        return error
+    if len(rest) <= 1:
+        return rest[0] if rest else None
+    # Not its own split(), which is whatever the class of the group makes of it.
+    return BaseExceptionGroup("besides the cancellation", rest)
 
 
 def log_end(attempt: Attempt, ended: Ended) -> None:

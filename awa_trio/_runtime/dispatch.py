@@ -257,7 +257,7 @@ class Dispatcher:
                 await self._run(attempt)
             finally:
                 self._freed(slots)
-            if contextvars.copy_context() != clean:
+            if not _same(contextvars.copy_context(), clean):
                 # The handler left a context variable behind: the next one must not see it.
                 slots.spares += 1
                 clean.run(attempts.start_soon, self._slot, slots, attempts)
@@ -276,3 +276,11 @@ class Dispatcher:
         for slots in self._queues.values():
             slots.ready.clear()
         return left
+
+
+def _same(one: contextvars.Context, other: contextvars.Context) -> bool:
+    try:
+        return one == other
+    except BaseException:
+        # The values' own code: an array of numbers, for one, cannot say whether it is equal.
+        return False

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from .._core.errors import UndecodableArgs
+from .._core.errors import FollowUpError, UndecodableArgs
 from .._core.job import JobState
-from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed
+from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed, leaves
 from .._core.plan import Plan
 from .._core.registry import Registry, Task
 from .._core.settings import Timings
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .life import Life
 
 logger = logging.getLogger("awa_trio.worker")
+
+#: Seconds between two comparisons with the rows, at least.
+RECONCILE_PAUSE = 0.02
 
 #: Seconds between two notifications for work that this worker may do itself.
 TELL_EVERY = 0.05
@@ -116,7 +119,8 @@ class Ledger:
         """Someone else settled an attempt: cut it, if it is held here."""
         attempt = self._held.get((news.job_id, news.run_lease))
         if attempt is not None and not attempt.settled:
-            attempt.cut(_why(news.to_state))
+            # Anybody can send a notification: the row says whether it is true.
+            self.reconcile_soon()
 
     # ---- running
 
@@ -137,8 +141,7 @@ class Ledger:
             logger.warning("%s ended at last", attempt.describe())
         else:
             self.settle(attempt, ended, args)
-        if attempt.raised is not None:
-            self._crashed(attempt.raised)
+        self._go_on_with(attempt.error)
         if attempt.thread_finished is not None and not attempt.thread_finished.is_set():
             logger.warning(
                 "%s is settled, but its thread goes on; the slot is taken until it ends",
@@ -163,7 +166,17 @@ class Ledger:
         if plan is None:
             self._let_go(attempt)
         else:
+            for error in (*plan.left_out, getattr(plan.settlement, "error", None)):
+                if isinstance(error, FollowUpError):
+                    self._go_on_with(error.__cause__)
             self.finalizer.submit(Entry(plan, attempt.worker_id, attempt))
+
+    def _go_on_with(self, error: BaseException | None) -> None:
+        """Let KeyboardInterrupt and SystemExit go on, now that the job is on record."""
+        for leaf in () if error is None else leaves(error):
+            if isinstance(leaf, (KeyboardInterrupt, SystemExit)):
+                self._crashed(leaf)
+                return
 
     def hand_back(self, attempts: Sequence[Attempt]) -> None:
         """Give back attempts that were claimed and never started."""
@@ -265,15 +278,19 @@ class Ledger:
                 await self._uncertain.wait()
             if life.id is not None:
                 await self.reconcile_once(life.id)
+            # However often it is asked for.
+            await trio.sleep(RECONCILE_PAUSE)
 
     async def reconcile_once(self, worker_id: int) -> None:
         """Hand back attempts that only the rows know; cut those that only the ledger knows."""
         async with self.dispatcher.lock:
+            # What is let go of while the rows are read was not settled when they were.
+            before = set(self._held)
             running = [a for a in self.running() if a.worker_id == worker_id and not a.settled]
             with trio.fail_after(self._timings.call_timeout):
                 rows = await self._store.running(worker_id)
             marked = {(row.id, row.run_lease): row for row in rows}
-            orphans = [row for key, row in marked.items() if key not in self._held]
+            orphans = [row for key, row in marked.items() if key not in before]
             gone = [a for a in running if a.key not in marked and not a.settled]
         if gone:
             with trio.fail_after(self._timings.call_timeout):

@@ -619,6 +619,150 @@ async def test_an_interrupt_in_a_handler_is_recorded_and_goes_on(
     assert await rig.state(bystander) is S.AVAILABLE
 
 
+class Hostile(Exception):
+    """An exception whose own code raises wherever it is looked at."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Undividable(BaseExceptionGroup[BaseException]):
+    def derive(self, excs: Any) -> Any:
+        raise RuntimeError("derive")
+
+
+class Lazy:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("a proxy without a target")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+
+class Incomparable:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_variable = contextvars.ContextVar[object]("_variable")
+
+
+async def _hostile(job: Job) -> None:
+    raise Hostile
+
+
+async def _undividable(job: Job) -> None:
+    raise Undividable("", [Hostile(), ValueError()])
+
+
+async def _undividable_cleanup(job: Job) -> None:
+    try:
+        await trio.sleep_forever()
+    except trio.Cancelled as cancelled:
+        raise Undividable("", [cancelled, ValueError("cleanup")]) from None
+
+
+async def _lazy(job: Job) -> object:
+    return Lazy()
+
+
+async def _not_a_token(job: Job) -> object:
+    return awa.WaitForCallback(object())  # type: ignore[arg-type]
+
+
+async def _incomparable(job: Job) -> None:
+    _variable.set(Incomparable())
+
+
+async def _circular(job: Job) -> None:
+    error = Hostile()
+    error.__cause__ = error
+    vars(error)["cleanup"] = error
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("handler", "state", "error"),
+    [
+        (_hostile, S.FAILED, "Hostile: <its __str__ raised KeyboardInterrupt>"),
+        (_undividable, S.FAILED, "RuntimeError: derive"),
+        (_undividable_cleanup, S.FAILED, "ValueError: cleanup"),
+        (_lazy, S.COMPLETED, ""),
+        (_not_a_token, S.FAILED, "WaitForCallback takes a token, not object"),
+        (_incomparable, S.COMPLETED, ""),
+        (_circular, S.FAILED, "Hostile"),
+    ],
+)
+async def test_whatever_a_handler_does_its_neighbours_run_on(
+    handler: Any, state: awa.JobState, error: str
+) -> None:
+    async def either(job: Job) -> object:
+        if job.args.n:
+            return await handler(job)
+        await trio.sleep(20)
+        return None
+
+    _variable.set(Incomparable())
+    rig = Rig(either, deadline=60)
+    neighbour = await rig.enqueue(0)
+    job_id = await rig.enqueue(1, max_attempts=1)
+    async with rig.working():
+        await trio.sleep(90)
+        assert await rig.state(neighbour) is S.COMPLETED
+        assert await rig.state(job_id) is state
+        assert error in await rig.error(job_id)
+        later = await rig.enqueue(0)
+        await trio.sleep(30)
+        assert await rig.state(later) is S.COMPLETED
+
+
+@pytest.mark.parametrize("hook", ["completed", "exhausted"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+async def test_a_hook_that_interrupts_is_recorded_before_it_goes_on(
+    hook: str, error: BaseException
+) -> None:
+    async def handler(job: Job) -> None:
+        if hook == "exhausted":
+            raise awa.TerminalError("no")
+
+    rig = Rig(handler)
+
+    def follow_up(*args: object) -> None:
+        raise error
+
+    (rig.app.on_completed if hook == "completed" else rig.app.on_exhausted)(Work)(follow_up)
+    job_id = await rig.enqueue()
+    if isinstance(error, GeneratorExit):
+        async with rig.working():
+            await trio.sleep(10)
+    else:
+        with pytest.raises(type(error)):
+            await rig.run()
+    assert await rig.state(job_id) is S.FAILED
+
+
+async def test_a_backoff_that_interrupts_is_recorded() -> None:
+    def backoff(attempt: int) -> float:
+        raise SystemExit
+
+    async def fails(job: Job) -> None:
+        raise ValueError
+
+    rig = Rig(fails, backoff=backoff)
+    job_id = await rig.enqueue()
+    async with rig.working():
+        await trio.sleep(1)
+        assert await rig.state(job_id) is S.RETRYABLE
+        assert "ValueError" in await rig.error(job_id)
+        assert "SystemExit" in await rig.error(job_id)
+
+
 @pytest.mark.parametrize("method", ["claim", "lead", "rescue", "running", "settle"])
 async def test_a_bug_in_a_service_takes_the_worker_down_loudly(
     method: str, caplog: pytest.LogCaptureFixture

@@ -15,7 +15,7 @@ COMMENT ON TYPE awa.job_state IS
 CREATE DOMAIN awa.label AS text COLLATE "C" CHECK (length(value) BETWEEN 1 AND 200);
 CREATE DOMAIN awa.priority AS smallint CHECK (value BETWEEN 1 AND 4);
 CREATE DOMAIN awa.max_attempts AS smallint CHECK (value BETWEEN 1 AND 1000);
-CREATE DOMAIN awa.deadline AS double precision CHECK (value >= 0 AND value < 'infinity');
+CREATE DOMAIN awa.deadline AS double precision CHECK (value BETWEEN 0 AND 366 * 86400);
 CREATE DOMAIN awa.metadata AS json CHECK (json_typeof(value) = 'object');
 CREATE DOMAIN awa.tags AS text[] CHECK (cardinality(value) BETWEEN 1 AND 20);
 CREATE DOMAIN awa.unique_key AS bytea CHECK (octet_length(value) = 16);
