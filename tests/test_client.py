@@ -249,6 +249,56 @@ async def test_an_error_of_the_callers_own_is_the_callers(client: awa.Client) ->
             await tx.connection.execute("SELECT * FROM nowhere")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.OperationalError("another database of theirs is down"),
+        psycopg.InterfaceError("the cursor is closed"),
+        TimeoutError("theirs"),
+        awa.DatabaseUnavailable("theirs"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_error_in_the_block_is_the_callers(
+    client: awa.Client, migrated: str, error: Exception
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with client.transaction() as tx:
+            await tx.enqueue(Resolve(1))
+            raise error
+    assert caught.value is error
+    assert count(migrated) == 0
+
+
+async def test_a_timeout_of_the_callers_own_is_the_callers(client: awa.Client) -> None:
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        async with client.transaction() as tx:
+            await tx.connection.execute("SET LOCAL statement_timeout = 10")
+            await tx.connection.execute("SELECT pg_sleep(10)")
+
+
+async def test_a_rollback_that_the_caller_asks_for_is_no_error(
+    client: awa.Client, migrated: str
+) -> None:
+    async with client.transaction() as tx:
+        answer = await tx.enqueue(Resolve(1))
+        if answer.inserted:
+            raise psycopg.Rollback
+    assert count(migrated) == 0
+
+
+async def test_a_connection_that_is_lost_before_the_commit_is_said_so(
+    client: awa.Client, migrated: str
+) -> None:
+    with pytest.raises(awa.DatabaseUnavailable, match="committing a transaction, which may"):
+        async with client.transaction() as tx:
+            await tx.enqueue(Resolve(1))
+            with psycopg.connect(migrated, autocommit=True) as other:
+                pid = tx.connection.info.backend_pid
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert count(migrated) == 0
+
+
 # ---- the caller's own connection
 
 

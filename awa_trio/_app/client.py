@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, final
 
@@ -74,6 +80,23 @@ def _public_errors(doing: str) -> Iterator[None]:
         if error.__cause__ is not None:
             raise error.__cause__ from None
         raise
+
+
+@contextmanager
+def _transaction_errors(doing: str) -> Iterator[None]:
+    """Turn the driver's errors into those that users know."""
+    try:
+        with anyio.fail_after(CALL_TIMEOUT):
+            yield
+    except TimeoutError as error:
+        raise DatabaseUnavailable(
+            f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
+        ) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
+            raise
+        reason = " ".join(str(error).split())
+        raise DatabaseUnavailable(f"{doing}: {reason}") from error
 
 
 @final
@@ -152,17 +175,26 @@ class Client:
         Leaving the block commits; an exception, or a cancellation, rolls back.
 
         Raises:
-          DatabaseUnavailable: PostgreSQL could not be reached, or the connection was lost.
-              If that happened while it committed, it may have.
+          DatabaseUnavailable: PostgreSQL could not be reached, or the connection was lost,
+              while the transaction was opened or committed. In the latter case it may
+              have committed.
+          psycopg.Error: a deferred constraint refuses the commit. What your own statements
+              raise is yours.
         """
+        block = AsyncExitStack()
         try:
-            async with self._backend.connection() as connection, connection.transaction():
-                yield Transaction(connection, self._app)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
-                raise
-            reason = " ".join(str(error).split())
-            raise DatabaseUnavailable(f"in a transaction: {reason}") from error
+            with _transaction_errors("opening a transaction"):
+                connection = await block.enter_async_context(self._backend.connection())
+                await block.enter_async_context(connection.transaction())
+            yield Transaction(connection, self._app)
+        except BaseException as error:
+            # Rolling back is bounded too; a connection that cannot is closed, which does it.
+            with anyio.move_on_after(CALL_TIMEOUT), suppress(psycopg.Error):
+                if await block.__aexit__(type(error), error, error.__traceback__):
+                    return
+            raise
+        with _transaction_errors("committing a transaction, which may have happened"):
+            await block.aclose()
 
 
 @final

@@ -24,7 +24,7 @@ from .test_processes import check, in_state, until_done
 S = awa.JobState
 
 #: Seconds after which a test has failed: several times what anything here may take.
-FAR = 60.0
+FAR = 90.0
 
 #: As short as they may be, so that a black hole is found out in a second or two.
 SHORT = attrs.evolve(TIMINGS, call_timeout=0.5)
@@ -232,6 +232,30 @@ async def test_a_client_in_a_black_hole_says_so_and_goes_on_after_it(
                 except awa.DatabaseUnavailable:
                     await trio.sleep(0.1)
         assert (await client.jobs.get(again.id)).state is S.AVAILABLE
+
+
+@pytest.mark.parametrize("ends", ["at once", "with a commit", "with a rollback"])
+async def test_so_does_a_transaction_that_ends_in_one(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr(clients, "CALL_TIMEOUT", 0.2)
+    expected: tuple[type[Exception], str] = {
+        "at once": (awa.DatabaseUnavailable, "opening a transaction: "),
+        "with a commit": (awa.DatabaseUnavailable, "may have happened: "),
+        "with a rollback": (ZeroDivisionError, "^$"),
+    }[ends]
+    async with awa.connect(proxy.dsn, app=app) as client:
+        began = time.monotonic()
+        with pytest.raises(expected[0], match=expected[1]):
+            if ends == "at once":
+                proxy.stall()
+            async with client.transaction() as tx:
+                await tx.enqueue(Source(1, []))
+                proxy.stall()
+                if ends == "with a rollback":
+                    raise ZeroDivisionError
+        assert time.monotonic() - began < FAR
+        proxy.resume()
 
 
 async def test_connecting_into_a_black_hole_is_bounded(proxy: Proxy) -> None:

@@ -595,6 +595,43 @@ async def test_news_of_another_lease_cuts_nothing() -> None:
     assert await rig.state(job_id) is S.COMPLETED
 
 
+async def test_a_notification_that_is_not_true_cuts_nothing() -> None:
+    """Anybody who may connect may send one."""
+    from awa_trio._seam.hearing import CutElsewhere
+
+    rig = Rig(minute)
+    job_id = await rig.enqueue()
+    async with rig.working():
+        await trio.sleep(10)
+        for state in S:
+            rig.store._tell(CutElsewhere(job_id, 1, state))
+            await trio.sleep(1)
+        await trio.sleep(100)
+    job = await rig.client.jobs.get(job_id)
+    assert (job.state, job.attempt) == (S.COMPLETED, 1)
+
+
+async def test_what_is_settled_while_the_rows_are_read_is_no_orphan(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def second(job: Job) -> None:
+        await trio.sleep(1)
+
+    rig = Rig(second)
+
+    async def slowly(worker: int) -> Any:
+        rows = await rig.store.running(worker)
+        await trio.sleep(3)
+        return rows
+
+    rig.backend.broken["running"] = slowly
+    async with rig.working(timings=awa.Timings(reconcile_interval=0.1)):
+        for n in range(100):
+            await rig.enqueue(n)
+            await trio.sleep(0.3)
+    assert "marked as run by this worker" not in caplog.text
+
+
 # ---- bugs and signals
 
 
