@@ -613,13 +613,31 @@ async def test_an_older_schema_is_refused(
     from awa_trio._pg.migrate import Migration
 
     ours = schemas.schema()
-    newer = attrs.evolve(ours, migrations=[*ours.migrations, Migration(2, "x", "")])
+    v = ours.version
+    newer = attrs.evolve(ours, migrations=[*ours.migrations, Migration(v + 1, "x", "")])
     monkeypatch.setattr(schemas, "schema", lambda: newer)
     with pytest.raises(
-        awa.SchemaOlder, match=r"version 1, this release needs 2.*awa-trio migrate"
+        awa.SchemaOlder, match=rf"version {v}, this release needs {v + 1}.*awa-trio migrate"
     ):
         async with awa.connect(migrated):
             pass
+
+
+async def test_a_database_of_each_earlier_version_comes_forward(dsn: str) -> None:
+    import attrs
+
+    from awa_trio._app.schema import schema
+
+    ours = schema()
+    for version in range(1, ours.version + 1):
+        step = attrs.evolve(ours, migrations=ours.migrations[:version])
+        async with await TrioConnection.connect(dsn, autocommit=True) as connection:
+            assert len(await step.migrate(connection)) == 1
+            await connection.execute(
+                "INSERT INTO awa.jobs (kind, queue, args) VALUES ('resolve', 'default', '{\"n\": 1}')"
+            )
+    async with awa.connect(dsn, app=app) as client:
+        assert len(await drain(app, client)) == ours.version
 
 
 async def test_a_server_that_goes_away_is_one_sentence_and_comes_back(

@@ -14,7 +14,7 @@ from .._pg.migrate import Schema
 
 #: Releases that know this version of the schema work with the latest. Raised when a
 #: migration breaks what they call.
-OLDEST_SUPPORTED = 1
+OLDEST_SUPPORTED = 2
 
 #: PostgreSQL before this lacks what the functions use.
 OLDEST_SERVER = 150_000

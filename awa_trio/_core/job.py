@@ -107,6 +107,10 @@ class JobRow:
     ordering_key: str | None
     run_lease: int
     """How often it was claimed; what gives an attempt the right to settle it."""
+    raw_progress: bytes | None = attrs.field(repr=False)
+    """What earlier attempts left of their progress, as the text of a JSON object."""
+    raw_callback_answer: bytes | None = attrs.field(repr=False)
+    """The latest answer to a callback: ``{"token": ..., "payload": ...}``."""
 
     @property
     def created_at(self) -> datetime:
@@ -184,3 +188,11 @@ class JobDetails(JobRow):
     """16 bytes; None if the job never counts as a duplicate."""
     unique_states: int | None
     """The states in which it holds its key, as a mask of `JobState.bit`."""
+    raw_output: bytes | None = attrs.field(repr=False)
+    """What its completing attempt left for people to read, as JSON text."""
+    dead_letter: str | None
+    """Why it is a dead letter; None if it is none."""
+    callback_token: str | None
+    """The callback it has registered, or waits for."""
+    callback_until: datetime | None
+    """When that times out; None if it has been answered, or there is none."""

@@ -68,7 +68,15 @@ class Transition:
     error: str | None = None
     """What to add to the job's errors."""
     token: str | None = None
-    """The callback the job waits for."""
+    """The callback the job must have for the move to apply; None for any, or none."""
+    answer: bytes | None = None
+    """The callback's answer, as JSON text, to be kept for the next attempt."""
+    progress: bytes | None = None
+    """The job's progress, as JSON text; None leaves it as it is. Completion removes it."""
+    output: bytes | None = None
+    """What the attempt leaves for people to read, as JSON text."""
+    dead_letter: str | None = None
+    """Why the job becomes a dead letter; None if it does not."""
 
 
 @attrs.define

@@ -93,6 +93,26 @@ class Working(Protocol):
         """
         ...
 
+    async def register_callback(
+        self, worker: int, job_id: int, run_lease: int, token: str, timeout: float
+    ) -> bool:
+        """Let a running attempt expect a callback, in place of any it expected before.
+
+        Args:
+          worker: who runs it.
+          job_id: its job.
+          run_lease: its lease.
+          token: names the callback; never used before.
+          timeout: seconds until it times out.
+
+        Returns:
+          False if the attempt is not running under this lease.
+
+        Raises:
+          Fenced: the worker is.
+        """
+        ...
+
     async def running(self, worker: int) -> list[Held]:
         """The attempts that the rows say the worker runs."""
         ...

@@ -120,6 +120,8 @@ class MemoryStore:
             deadline=job.deadline,
             ordering_key=job.ordering_key,
             run_lease=0,
+            raw_progress=None,
+            raw_callback_answer=None,
             state=self._initial(job),
             errors=[],
             worker_id=None,
@@ -128,6 +130,10 @@ class MemoryStore:
             finalized_at=None,
             unique_key=job.unique_key,
             unique_states=job.unique_states if job.unique_key is not None else None,
+            raw_output=None,
+            dead_letter=None,
+            callback_token=None,
+            callback_until=None,
         )
         self._jobs[row.id] = row
         if row.unique_key is not None and holds(row.unique_states, row.state):
@@ -253,6 +259,7 @@ class MemoryStore:
             and row.run_lease == move.run_lease
             and row.state is move.from_state
             and row.state is not JobState.COMPLETED
+            and move.token in (None, row.callback_token)
         )
 
     def _release(self, plan: Plan) -> None:
@@ -270,13 +277,28 @@ class MemoryStore:
         row = self._jobs[move.job_id]
         if move.error is not None:
             self._record(row, move.error, move.to_state)
+        to = move.to_state
         row.attempt = move.attempt
+        if to is JobState.WAITING_EXTERNAL and row.callback_until is None:
+            # It was answered before it could park.
+            to = JobState.AVAILABLE
+            row.attempt -= 1
+        if to is not JobState.WAITING_EXTERNAL:
+            row.callback_token = row.callback_until = None
+        row.raw_callback_answer = (
+            None if to.terminal else move.answer or row.raw_callback_answer
+        )
+        row.raw_progress = (
+            None if to is JobState.COMPLETED else move.progress or row.raw_progress
+        )
+        row.raw_output = move.output
+        row.dead_letter = move.dead_letter
         row.worker_id = None
         row.deadline_at = None
         if move.seconds is not None:
             row.raw_run_at = count(self._now() + timedelta(seconds=move.seconds))
-        row.finalized_at = self._now() if move.to_state.terminal else None
-        return self._move(row, move.to_state)
+        row.finalized_at = self._now() if to.terminal else None
+        return self._move(row, to)
 
     def _move(self, row: JobDetails, to: JobState) -> int | None:
         """Change a job's state and its hold on its key; as functions/exchange_keys.sql."""
@@ -302,6 +324,23 @@ class MemoryStore:
     def _insertion(self, job: PreparedInsert) -> Insertion:
         holder = self._holder(job)
         return Insertion(self._insert(job)) if holder is None else Insertion(None, holder)
+
+    async def register_callback(
+        self, worker: int, job_id: int, run_lease: int, token: str, timeout: float
+    ) -> bool:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._check(worker)
+        row = self._jobs.get(job_id)
+        if (
+            row is None
+            or (row.run_lease, row.worker_id) != (run_lease, worker)
+            or row.state is not JobState.RUNNING
+        ):
+            return False
+        row.callback_token = token
+        row.callback_until = self._now() + timedelta(seconds=timeout)
+        return True
 
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""
@@ -432,4 +471,6 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         deadline=deadline,
         ordering_key=row.ordering_key,
         run_lease=row.run_lease,
+        raw_progress=row.raw_progress,
+        raw_callback_answer=row.raw_callback_answer,
     )

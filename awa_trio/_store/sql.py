@@ -63,7 +63,8 @@ UNREGISTER = call("unregister", 1)
 BEAT = call("beat", 1)
 CLAIM = call("claim", 6)
 NEXT_DUE = call("next_due", 2)
-SETTLE = call("settle", 25)
+SETTLE = call("settle", 29)
+REGISTER_CALLBACK = call("register_callback", 5)
 RUNNING = call("running", 1)
 LEAD = call("lead", 3)
 RESCUE = call("rescue", 4)
@@ -165,6 +166,10 @@ class SqlStore:
                 optional(arrays.float8s, [move.seconds for move in moves]),
                 optional(arrays.texts, [move.error for move in moves]),
                 optional(arrays.texts, [move.token for move in moves]),
+                optional(arrays.jsons, [move.answer for move in moves]),
+                optional(arrays.jsons, [move.progress for move in moves]),
+                optional(arrays.jsons, [move.output for move in moves]),
+                optional(arrays.texts, [move.dead_letter for move in moves]),
                 arrays.int4s(parents) if parents else None,
                 *(columns(inserts) if inserts else NO_COLUMNS),
                 notify,
@@ -173,6 +178,13 @@ class SqlStore:
         if stale is None and new_ids is None and losers is None:
             return [APPLIED] * len(plans)
         return _settled(plans, stale, new_ids, new_holders, losers, holders)
+
+    async def register_callback(
+        self, worker: int, job_id: int, run_lease: int, token: str, timeout: float
+    ) -> bool:
+        """See `_seam.protocol.Working`."""
+        parameters = (Int8(worker), Int8(job_id), Int8(run_lease), token, float(timeout))
+        return cast("bool", await self._value(REGISTER_CALLBACK, parameters))
 
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""
@@ -262,15 +274,18 @@ def _settled(
 
 
 def _details(row: Sequence[Any]) -> JobDetails:
-    *facts, state, errors, worker, attempted, deadline, finalized, key, states = row
+    *facts, state, errors, worker, attempted, deadline, finalized, key, states = row[:22]
+    progress, answer, output, dead_letter, token, until = row[22:]
     known = [
         JobError(x["error"], x["attempt"], datetime.fromisoformat(x["at"]), x["terminal"])
         for x in errors or ()
     ]
     held = None if key is None else bytes(key)
-    instants = [None if at is None else instant(at) for at in (attempted, deadline, finalized)]
-    rest = [JobState(state), known, worker, *instants, held, states]
-    return JobDetails(*facts, *rest)
+    *instants, until = [
+        None if at is None else instant(at) for at in (attempted, deadline, finalized, until)
+    ]
+    own = [progress, answer, JobState(state), known, worker, *instants, held, states]
+    return JobDetails(*facts, *own, *[output, dead_letter, token, until])
 
 
 class SqlPulse:

@@ -91,6 +91,8 @@ class HandlerJob(Job[ArgsT]):
             deadline=None,
             ordering_key=None,
             run_lease=attempt,
+            raw_progress=None,
+            raw_callback_answer=None,
         )
         self._given: list[tuple[PreparedInsert, Any]] = []
 

@@ -125,6 +125,10 @@ class StoreContract:
             claimed = await self.claim_one(world, worker, queue=options.get("queue", "q"))
             if state is not S.RUNNING:
                 seconds = 3600.0 if state is S.RETRYABLE else None
+                if state is S.WAITING_EXTERNAL:
+                    assert await world.store.register_callback(
+                        worker, job_id, claimed.run_lease, f"token of {job_id}", 3600.0
+                    )
                 await self.settle(world, worker, plan(claimed, state, seconds=seconds))
         found = await self.read(world, job_id)
         assert found.state is state
@@ -426,6 +430,8 @@ class StoreContract:
         [job_id] = await self.enqueue(world, job())
         worker = await self.worker(world)
         claimed = await self.claim_one(world, worker, deadline=60.0)
+        if to is S.WAITING_EXTERNAL:
+            await world.store.register_callback(worker, job_id, claimed.run_lease, "t", 60.0)
         [answer] = await self.settle(world, worker, plan(claimed, to))
         found = await self.read(world, job_id)
         assert answer.applied
@@ -442,6 +448,77 @@ class StoreContract:
         found = await self.read(world, job_id)
         assert found.attempt == 0
         assert (found.run_at - world.now()).total_seconds() == pytest.approx(100, abs=60)
+
+    async def test_progress_stays_until_completion(self, world: World) -> None:
+        [job_id] = await self.enqueue(world, job())
+        worker = await self.worker(world)
+        claimed = await self.claim_one(world, worker)
+        assert claimed.raw_progress is None
+        await self.settle(
+            world, worker, plan(claimed, S.RETRYABLE, seconds=0.0, progress=b"[1]")
+        )
+        claimed = await self.claim_one(world, worker)
+        assert claimed.raw_progress == b"[1]"
+        await self.settle(world, worker, plan(claimed, S.AVAILABLE))
+        claimed = await self.claim_one(world, worker)
+        assert claimed.raw_progress == b"[1]"
+        await self.settle(world, worker, plan(claimed, S.COMPLETED, progress=b"[2]"))
+        assert (await self.read(world, job_id)).raw_progress is None
+
+    async def test_output_is_written_with_the_move_that_brings_it(self, world: World) -> None:
+        [job_id] = await self.enqueue(world, job())
+        worker = await self.worker(world)
+        claimed = await self.claim_one(world, worker)
+        stale = attrs.evolve(plan(claimed, S.COMPLETED, output=b"[1]").move, run_lease=7)
+        await self.settle(world, worker, Plan(stale))
+        assert (await self.read(world, job_id)).raw_output is None
+        await self.settle(world, worker, plan(claimed, S.COMPLETED, output=b'{"a":  1}'))
+        assert (await self.read(world, job_id)).raw_output == b'{"a":  1}'
+
+    async def test_a_dead_letter_says_why(self, world: World) -> None:
+        worker = await self.worker(world)
+        [job_id] = await self.enqueue(world, job())
+        claimed = await self.claim_one(world, worker)
+        await self.settle(world, worker, plan(claimed, S.FAILED, dead_letter="because"))
+        found = await self.read(world, job_id)
+        assert (found.state, found.dead_letter) == (S.FAILED, "because")
+        await self.settle(world, None, plan(found, S.AVAILABLE, attempt=0))
+        assert (await self.read(world, job_id)).dead_letter is None
+
+    async def test_a_callback_is_registered_by_the_attempt_alone(self, world: World) -> None:
+        worker = await self.worker(world)
+        register = world.store.register_callback
+        [job_id] = await self.enqueue(world, job())
+        claimed = await self.claim_one(world, worker)
+        assert await register(worker, job_id, claimed.run_lease, "a", 60.0)
+        assert await register(worker, job_id, claimed.run_lease, "b", 60.0)
+        found = await self.read(world, job_id)
+        assert found.callback_token == "b"
+        assert found.callback_until is not None
+        assert 0 < (found.callback_until - world.now()).total_seconds() < 120
+        assert not await register(worker, job_id, claimed.run_lease + 1, "c", 60.0)
+        assert not await register(
+            await self.worker(world), job_id, claimed.run_lease, "c", 60.0
+        )
+        with pytest.raises(Fenced):
+            await register(10**6, job_id, claimed.run_lease, "c", 60.0)
+        await self.settle(world, worker, plan(claimed, S.COMPLETED))
+        found = await self.read(world, job_id)
+        assert (found.callback_token, found.callback_until) == (None, None)
+
+    async def test_a_move_may_ask_for_a_certain_callback(self, world: World) -> None:
+        _, found = await self.in_state(world, S.WAITING_EXTERNAL)
+        [other] = await self.settle(world, None, plan(found, S.COMPLETED, token="another"))
+        assert not other.applied
+        answer = b'{"token": "x", "payload": 1}'
+        wanted = plan(found, S.AVAILABLE, token=found.callback_token, answer=answer)
+        [settled] = await self.settle(world, None, wanted)
+        assert settled.applied
+        worker = await self.worker(world)
+        claimed = await self.claim_one(world, worker)
+        assert claimed.raw_callback_answer == answer
+        await self.settle(world, worker, plan(claimed, S.COMPLETED))
+        assert (await self.read(world, found.id)).raw_callback_answer is None
 
     async def test_errors_are_recorded_with_their_attempt(self, world: World) -> None:
         [job_id] = await self.enqueue(world, job())

@@ -183,6 +183,10 @@ def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
         "float8[]",
         "text[]",
         "text[]",
+        "json[]",
+        "json[]",
+        "json[]",
+        "text[]",
     ]
     names = [
         "job_ids",
@@ -193,9 +197,15 @@ def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
         "delays",
         "new_errors",
         "tokens",
+        "answers",
+        "progress",
+        "outputs",
+        "dead_letters",
     ]
-    for n, (name, of) in enumerate(zip(names, types, strict=True), 1):
-        statement = re.sub(rf"\b{name}\b", f"${n}::{of}", statement)
+    arrays = ", ".join(f"${n}::{of}" for n, of in enumerate(types, 1))
+    given = r"unnest\(" + r",\s*".join(names) + r"\)"
+    statement, replaced = re.subn(given, f"unnest({arrays})", statement)
+    assert replaced == 1
     with psycopg.connect(migrated, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO awa.jobs (kind, queue, args) SELECT 'k', 'q', '{}' FROM generate_series(1, 2000)"
@@ -209,7 +219,7 @@ def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
         ):
             connection.execute(f"SET {setting}".encode())
         cursor = psycopg.RawCursor(connection)
-        cursor.execute(f"EXPLAIN {statement}".encode(), [None] * 8)
+        cursor.execute(f"EXPLAIN {statement}".encode(), [None] * len(names))
         plan = "\n".join(row[0] for row in cursor.fetchall())
     loop = plan.index("Nested Loop")
     assert plan.index("Sort") > loop, plan

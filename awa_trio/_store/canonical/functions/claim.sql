@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint
+    run_lease bigint, progress json, callback_answer json
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
@@ -101,7 +101,7 @@ BEGIN
             RETURNING j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args,
                       j.metadata, j.tags, j.created_at, j.run_at,
                       coalesce(j.deadline, l.deadline, wanted.deadline) AS deadline,
-                      j.ordering_key, j.run_lease)
+                      j.ordering_key, j.run_lease, j.progress, j.callback_answer)
         SELECT * FROM claimed AS c ORDER BY c.priority, c.run_at, c.id;
     END LOOP;
 END

@@ -22,7 +22,7 @@ RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline awa.deadline, ordering_key awa.label,
-    run_lease bigint, reason text
+    run_lease bigint, progress json, callback_answer json, reason text
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
@@ -36,6 +36,7 @@ BEGIN
     RETURN QUERY
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
+           j.progress, j.callback_answer,
            CASE WHEN l.stale THEN 'STALE_WORKER' ELSE 'DEADLINE' END
       FROM awa.jobs AS j
       LEFT JOIN awa.workers AS w ON w.id = j.worker_id

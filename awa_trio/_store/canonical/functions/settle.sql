@@ -13,7 +13,11 @@
 --   attempts          int[]                 attempts it has spent from then on
 --   delays            double precision[]    seconds until its next start; null leaves run_at alone
 --   new_errors        text[]                what to add to its errors; null for nothing
---   tokens            text[]                the callback it waits for; null for none
+--   tokens            text[]                guard: the callback it has; null for any or none
+--   answers           json[]                the callback's answer; null for none
+--   progress          json[]                its progress; null leaves it alone
+--   outputs           json[]                what it leaves for people to read; null for nothing
+--   dead_letters      text[]                why it is a dead letter; null for none
 --   parents           int[]               inserts: the number of the plan each belongs to, from 1,
 --                                           ascending; null if no plan inserts anything
 --   kinds ... deadlines                     as for awa.enqueue_many
@@ -38,7 +42,8 @@
 CREATE OR REPLACE FUNCTION awa.settle(
     worker bigint, patience int, strict boolean,
     job_ids bigint[], run_leases bigint[], from_states awa.job_state[], to_states awa.job_state[],
-    attempts int[], delays double precision[], new_errors text[], tokens text[],
+    attempts int[], delays double precision[], new_errors text[], tokens text[], answers json[],
+    progress json[], outputs json[], dead_letters text[],
     parents int[], kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
@@ -63,25 +68,36 @@ BEGIN
 
     WITH moved AS (
         UPDATE awa.jobs AS j
-           SET state = p.to_state,
+           SET state = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
+                            THEN 'available'  -- It was answered before it could park.
+                            ELSE p.to_state END,
                worker_id = NULL,
                deadline_at = NULL,
-               attempt = p.attempt,
+               attempt = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
+                              THEN p.attempt - 1 ELSE p.attempt END,
                run_at = CASE WHEN p.delay IS NULL THEN j.run_at
                              ELSE clock_timestamp() + make_interval(secs => p.delay) END,
                finalized_at = CASE WHEN p.to_state IN ('completed', 'failed', 'cancelled')
                                    THEN clock_timestamp() END,
-               callback_token = p.token,
+               callback_token = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NOT NULL
+                                     THEN j.callback_token END,
+               callback_until = CASE WHEN p.to_state = 'waiting_external' THEN j.callback_until END,
+               callback_answer = CASE WHEN p.to_state NOT IN ('completed', 'failed', 'cancelled')
+                                      THEN coalesce(p.answer, j.callback_answer) END,
+               progress = CASE WHEN p.to_state <> 'completed' THEN coalesce(p.progress, j.progress) END,
+               output = p.output,
+               dead_letter = p.dead_letter,
                errors = CASE WHEN p.error IS NULL THEN j.errors
                              ELSE awa.add_error(j.errors, p.error, j.attempt,
                                                 p.to_state IN ('failed', 'cancelled')) END
           FROM (SELECT * FROM unnest(job_ids, run_leases, from_states, to_states, attempts, delays,
-                                     new_errors, tokens)
+                                     new_errors, tokens, answers, progress, outputs, dead_letters)
                        WITH ORDINALITY AS u (job_id, run_lease, from_state, to_state, attempt, delay,
-                                             error, token, number)
+                                             error, token, answer, progress, output, dead_letter,
+                                             number)
                  ORDER BY u.job_id) AS p
          WHERE j.id = p.job_id AND j.run_lease = p.run_lease AND j.state = p.from_state
-           AND j.state <> 'completed'
+           AND j.state <> 'completed' AND (p.token IS NULL OR j.callback_token = p.token)
         RETURNING p.number::int, j.id, j.unique_key, awa.holds(j.unique_states, p.from_state) AS held,
                   awa.holds(j.unique_states, j.state) AS holds
     )

@@ -1,0 +1,48 @@
+-- 0002: what a job keeps besides its arguments: callbacks, progress, output, dead letters.
+
+ALTER TABLE awa.jobs
+    ADD COLUMN callback_until  timestamptz,
+    ADD COLUMN callback_answer json,
+    ADD COLUMN progress        json,
+    ADD COLUMN output          json,
+    ADD COLUMN dead_letter     text,
+    DROP CONSTRAINT jobs_whole,
+    ADD CONSTRAINT jobs_whole CHECK (
+        attempt BETWEEN 0 AND max_attempts
+        AND CASE state WHEN 'running' THEN worker_id IS NOT NULL
+                       WHEN 'waiting_external' THEN callback_token IS NOT NULL
+                       ELSE worker_id IS NULL END
+        AND (finalized_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))
+        AND (unique_key IS NULL) = (unique_states IS NULL)
+        AND (dead_letter IS NULL OR state = 'failed')
+        AND (callback_until IS NULL OR callback_token IS NOT NULL));
+
+COMMENT ON COLUMN awa.jobs.worker_id IS
+    'Who runs it; while it waits for a callback, whose handler waits in memory, if one does.';
+COMMENT ON COLUMN awa.jobs.callback_until IS
+    'When the callback times out. Null beside a token: the callback has been answered.';
+COMMENT ON COLUMN awa.jobs.callback_answer IS
+    'The latest answer, {"token": ..., "payload": ...}; kept until the job ends.';
+
+CREATE UNIQUE INDEX jobs_callbacks ON awa.jobs (callback_token) WHERE callback_token IS NOT NULL;
+
+-- Callbacks that time out, and those whose handler's worker is gone.
+CREATE INDEX jobs_waiting_external ON awa.jobs (callback_until) WHERE state = 'waiting_external';
+
+CREATE INDEX jobs_dead_letters ON awa.jobs (finalized_at) WHERE dead_letter IS NOT NULL;
+
+ALTER TYPE awa.job
+    ADD ATTRIBUTE progress        json,
+    ADD ATTRIBUTE callback_answer json,
+    ADD ATTRIBUTE output          json,
+    ADD ATTRIBUTE dead_letter     text,
+    ADD ATTRIBUTE callback_token  text,
+    ADD ATTRIBUTE callback_until  timestamptz;
+
+-- Their parameters or results change. A new database has none of them yet.
+DROP FUNCTION IF EXISTS awa.settle(
+    bigint, int, boolean, bigint[], bigint[], awa.job_state[], awa.job_state[], int[],
+    double precision[], text[], text[], int[], text[], text[], json[], smallint[], smallint[], json[],
+    text[], timestamptz[], bytea[], smallint[], text[], double precision[], boolean);
+DROP FUNCTION IF EXISTS awa.claim(bigint, text[], int[], double precision[], text[], double precision[]);
+DROP FUNCTION IF EXISTS awa.rescue(int, double precision, text[], double precision);
