@@ -10,6 +10,7 @@ Source: ADR-046, "When staged follow-ups commit"; ADR 0003 of this project.
 
 from __future__ import annotations
 
+import enum
 import logging
 import math
 import threading
@@ -19,11 +20,12 @@ from typing import Any
 import trio
 
 from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned
+from .._core.plan import Plan, annotate
 from .._core.report import headline
 from .._core.results import Cancel, Completed, RetryAfter, Snooze, WaitForCallback
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
-from .job import Job, lend_nursery
+from .job import Job, lend_nursery, output_of, progress_of
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -37,6 +39,16 @@ _ABSORBED = (
     "the handler did not return: job.nursery was cancelled, or it raised a trio.Cancelled"
     " of its own"
 )
+
+
+class OwnCompletion(enum.Enum):
+    """How far an attempt is with completing its job in a transaction of its handler's."""
+
+    NONE = "it has not begun"
+    OPEN = "the transaction is open"
+    COMMITTING = "the job is completed in it, and it commits"
+    COMMITTED = "it has committed"
+
 
 _RESULTS = (Completed, RetryAfter, Snooze, Cancel, WaitForCallback)
 _COMPLETED = Returned(Completed())
@@ -56,6 +68,8 @@ class Attempt:
         "buffer",
         "claimed",
         "ended",
+        "job",
+        "own_completion",
         "raised",
         "scope",
         "settled",
@@ -67,6 +81,9 @@ class Attempt:
         self.claimed = claimed
         self.worker_id = worker_id
         self.buffer = StagingBuffer()
+        self.job: Job[Any] | None = None
+        """What its handler holds; None until it runs."""
+        self.own_completion = OwnCompletion.NONE
         self.scope: trio.CancelScope | None = None
         """What can cut it; None until it runs."""
         self.ended = False
@@ -233,3 +250,41 @@ def log_end(attempt: Attempt, ended: Ended) -> None:
             logger.info("%s was cut: %s", attempt.describe(), by.value)
         case _:
             pass
+
+
+def log_end_after_completion(attempt: Attempt, ended: Ended) -> None:
+    """Say how an attempt ended that had completed its job before."""
+    match ended:
+        case Returned(Completed()):
+            pass
+        case Returned(result):
+            logger.warning(
+                "%s returned %s after it had completed the job, which stays completed",
+                attempt.describe(),
+                type(result).__name__,
+            )
+        case Raised(error):
+            logger.error(
+                "%s raised %s after it had completed the job, which stays completed",
+                attempt.describe(),
+                headline(error),
+            )
+        case Abandoned(by):
+            logger.info(
+                "%s was cut after it had completed the job, which stays completed: %s",
+                attempt.describe(),
+                by.value,
+            )
+        case _:
+            raise AssertionError(f"no attempt ends with {ended!r}")
+
+
+def leave(attempt: Attempt, plan: Plan | None) -> None:
+    """Let a plan write what the attempt said of its progress, or its output."""
+    job = attempt.job
+    if job is None:
+        return
+    progress = progress_of(job)
+    text = None if progress is None else progress.seal()
+    if plan is not None:
+        annotate(plan.move, progress=text, output=output_of(job))
