@@ -262,7 +262,7 @@ async def test_it_takes_progress_and_output() -> None:
     job.progress.set(message="on it", metadata={"page": 4})
     await job.flush_progress()
     assert job.progress.message == "on it"
-    assert job.output is None
+    assert HandlerJob(Stage("x")).output is None
     job.set_output({"pages": 4})
     assert job.output == {"pages": 4}
     with pytest.raises(awa.InvalidValue):

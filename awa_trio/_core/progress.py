@@ -153,9 +153,11 @@ class ProgressBuffer:
 
 def _percent(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidValue(f"progress.percent: give a number, not {name_of(value)}")
+        raise InvalidValue(
+            f"progress.percent: give a number from 0 to 100, not {name_of(value)}"
+        )
     if not math.isfinite(value) or not 0 <= value <= 100:
-        raise InvalidValue(f"progress.percent: give 0 to 100, not {value!r}")
+        raise InvalidValue("progress.percent: give a number from 0 to 100")
     return value
 
 

@@ -284,7 +284,9 @@ def leave(attempt: Attempt, plan: Plan | None) -> None:
     job = attempt.job
     if job is None:
         return
-    progress = progress_of(job)
+    progress, output = progress_of(job), output_of(job)
+    if progress is None and output is None:
+        return  # as nearly all do
     text = None if progress is None else progress.seal()
     if plan is not None:
-        annotate(plan.move, progress=text, output=output_of(job))
+        annotate(plan.move, progress=text, output=output)

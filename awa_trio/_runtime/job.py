@@ -134,9 +134,6 @@ class Progress:
         """
         self._buffer.clear()
 
-    def __repr__(self) -> str:
-        return f"<Progress {self.percent if self.percent is not None else '?'} %>"
-
 
 @attrs.frozen
 class Services:
@@ -371,19 +368,19 @@ def lend_nursery(job: Job[Any], nursery: trio.Nursery | None) -> None:
 
 def lend_services(job: Job[Any], services: Services) -> None:
     """Give a job what its worker does for it."""
-    cast("Any", job)._services = services
+    job._services = services
 
 
 def row_of(job: Job[Any]) -> JobRow:
     """The job as it was claimed."""
-    return cast("JobRow", cast("Any", job)._row)
+    return job._row
 
 
 def progress_of(job: Job[Any]) -> ProgressBuffer | None:
     """What a job has said of its progress; None if it was never asked for."""
-    return cast("ProgressBuffer | None", cast("Any", job)._progress)
+    return job._progress
 
 
 def output_of(job: Job[Any]) -> bytes | None:
     """The output it is to have, as JSON text; None for none."""
-    return cast("bytes | None", cast("Any", job)._output)
+    return job._output

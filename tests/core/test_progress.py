@@ -102,11 +102,11 @@ def test_nobody_can_change_it_from_outside() -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"percent": -0.1}, "progress.percent: give 0 to 100"),
-        ({"percent": 100.1}, "progress.percent: give 0 to 100"),
-        ({"percent": float("nan")}, "progress.percent: give 0 to 100"),
-        ({"percent": True}, "progress.percent: give a number, not bool"),
-        ({"percent": "5"}, "progress.percent: give a number, not str"),
+        ({"percent": -0.1}, "progress.percent: give a number from 0 to 100"),
+        ({"percent": 100.1}, "progress.percent: give a number from 0 to 100"),
+        ({"percent": float("nan")}, "progress.percent: give a number from 0 to 100"),
+        ({"percent": True}, "progress.percent: give a number from 0 to 100, not bool"),
+        ({"percent": "5"}, "progress.percent: give a number from 0 to 100, not str"),
         ({"message": 5}, "progress.message: give a str, not int"),
         ({"message": "x" * (MAX_MESSAGE + 1)}, "at most 1,000 characters"),
         ({"message": "\0"}, "progress.message: U+0000"),
