@@ -31,13 +31,16 @@ from ._core.errors import DatabaseUnavailable as DatabaseUnavailable
 from ._core.errors import FollowUpError as FollowUpError
 from ._core.errors import InvalidRequest as InvalidRequest
 from ._core.errors import InvalidTransition as InvalidTransition
+from ._core.errors import InvalidValue as InvalidValue
 from ._core.errors import JobNotFound as JobNotFound
+from ._core.errors import LeaseLost as LeaseLost
 from ._core.errors import SchemaError as SchemaError
 from ._core.errors import SchemaMissing as SchemaMissing
 from ._core.errors import SchemaNewer as SchemaNewer
 from ._core.errors import SchemaOlder as SchemaOlder
 from ._core.errors import StagingError as StagingError
 from ._core.errors import StagingInvalid as StagingInvalid
+from ._core.errors import StagingNotOffered as StagingNotOffered
 from ._core.errors import StagingSealed as StagingSealed
 from ._core.errors import StagingTooLarge as StagingTooLarge
 from ._core.errors import StagingTooMany as StagingTooMany
@@ -51,6 +54,7 @@ from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
 from ._core.job import JobRow as JobRow
 from ._core.job import JobState as JobState
+from ._core.progress import JobProgress as JobProgress
 from ._core.request import EnqueueOptions as EnqueueOptions
 from ._core.request import EnqueueRequest as EnqueueRequest
 from ._core.results import Cancel as Cancel
@@ -64,8 +68,10 @@ from ._core.settings import Timings as Timings
 from ._core.unique import UniqueOpts as UniqueOpts
 from ._core.unique import period_bucket as period_bucket
 from ._publish import publish as _publish
+from ._runtime.completing import CompletionTransaction as CompletionTransaction
 from ._runtime.job import FollowUps as FollowUps
 from ._runtime.job import Job as Job
+from ._runtime.job import Progress as Progress
 from ._runtime.worker import Worker as Worker
 from ._runtime.worker import WorkerStatistics as WorkerStatistics
 from ._seam.values import Enqueued as Enqueued

@@ -61,13 +61,13 @@ LAYERS: dict[str, set[str]] = {
 }
 
 #: Of the standard library only chance, clocks and what runs are watched: in the core
-#: they come in as arguments. `threading.Lock` is all a staging buffer needs to be
-#: whole when a thread stages while the loop seals.
+#: they come in as arguments. `threading.Lock` is all a buffer needs to be whole
+#: when a thread stages, or reports progress, while the loop seals.
 WATCHED = {
     *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio",
     "cyclopts", "rich", "pytest", "asyncio", "random", "secrets", "socket", "threading", "time",
 }  # fmt: skip
-EXCEPTIONS = {("_core/staging.py", "threading")}
+EXCEPTIONS = {("_core/staging.py", "threading"), ("_core/progress.py", "threading")}
 
 
 def imports(path: Path) -> Iterator[str]:

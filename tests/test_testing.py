@@ -54,6 +54,19 @@ async def stage(job: awa.Job[Stage]) -> object:
     return None
 
 
+@frozen
+class Report:
+    how: str
+
+
+@app.task(queue="report")
+async def report(job: awa.Job[Report]) -> object:
+    job.progress.set(percent=50)
+    job.set_output(["read"])
+    await job.flush_progress()
+    return awa.RetryAfter(60) if job.args.how == "retry" else None
+
+
 @app.task(queue="then", args=Then)
 def then(job: awa.Job[Then]) -> None: ...
 
@@ -94,6 +107,18 @@ async def test_one_job_is_worked_as_a_worker_would(
         assert worked.error is not None
         assert error in worked.error
     assert len(await client.jobs.list(queue="then")) == follow_ups
+
+
+@pytest.mark.parametrize(
+    ("how", "percent", "output"), [("complete", None, ["read"]), ("retry", 50, None)]
+)
+async def test_progress_and_output_are_kept_as_by_a_worker(
+    client: awa.Client, how: str, percent: float | None, output: object
+) -> None:
+    await client.enqueue(Report(how))
+    worked = await work_one(app, client)
+    assert worked is not None
+    assert (worked.job.progress.percent, worked.job.output) == (percent, output)
 
 
 @pytest.mark.virtual_time
@@ -229,6 +254,60 @@ async def test_a_whole_request_may_be_staged() -> None:
     job.enqueue_on_completion(request)
     [staged] = job.staged
     assert (staged.args, staged.queue, staged.metadata) == (Then(5), "q", {"from": 1})
+
+
+async def test_it_takes_progress_and_output() -> None:
+    job = HandlerJob(Stage("x"), progress={"percent": 40, "metadata": {"page": 3}})
+    assert (job.progress.percent, job.progress.metadata) == (40, {"page": 3})
+    job.progress.set(message="on it", metadata={"page": 4})
+    await job.flush_progress()
+    assert job.progress.message == "on it"
+    assert HandlerJob(Stage("x")).output is None
+    job.set_output({"pages": 4})
+    assert job.output == {"pages": 4}
+    with pytest.raises(awa.InvalidValue):
+        job.set_output(object())
+    with pytest.raises(awa.InvalidValue):
+        job.progress.set(percent=-1)
+    job.seal()
+    with pytest.raises(awa.LeaseLost):
+        job.progress.set(percent=1)
+    with pytest.raises(awa.LeaseLost):
+        await job.flush_progress()
+
+
+async def test_its_own_completion_is_noted_and_no_transaction_opened() -> None:
+    job = HandlerJob(Stage("x"), app=app)
+    connection = object()
+    async with job.complete_in(connection) as tx:
+        assert tx.connection is connection
+        assert (await tx.enqueue(Then(1))).inserted
+        assert job.enqueued == []
+    assert job.completed
+    assert [e.args for e in job.enqueued] == [Then(1)]
+    assert job.staged == []
+    with pytest.raises(awa.StagingSealed):
+        job.enqueue_on_completion(Then(2))
+    with pytest.raises(awa.InvalidTransition):
+        async with job.complete_in(connection):
+            pass
+
+
+async def test_a_block_that_raises_has_completed_nothing() -> None:
+    async def raising(job: awa.Job[Stage]) -> None:
+        async with job.complete_in(None) as tx:
+            await tx.enqueue(Then(1))
+            raise ZeroDivisionError
+
+    async def staging(job: awa.Job[Stage]) -> None:
+        async with job.complete_in(None):
+            job.enqueue_on_completion(Then(1))
+
+    for handler, error in ((raising, ZeroDivisionError), (staging, awa.StagingNotOffered)):
+        job = HandlerJob(Stage("x"))
+        with pytest.raises(error):
+            await handler(job)
+        assert (job.completed, job.enqueued) == (False, [])
 
 
 # ---- time

@@ -160,6 +160,16 @@ class StagingSealed(StagingError):
         )
 
 
+class StagingNotOffered(StagingError):
+    """This attempt completes its job in a transaction of the handler's: insert follow-ups there.
+
+    Raised by staging inside `Job.complete_in`, and by entering it with something staged.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}; use await tx.enqueue(...) inside job.complete_in instead")
+
+
 class FollowUpError(TerminalError):
     """A registered follow-up function raised, or returned what cannot be enqueued.
 
@@ -169,6 +179,30 @@ class FollowUpError(TerminalError):
 
     def __init__(self, function: str) -> None:
         super().__init__(f"the registered follow-up {function} could not be made")
+
+
+class InvalidValue(AwaError, ValueError):
+    """What a handler wants kept on its job cannot be stored; nothing has changed.
+
+    Raised by `Job.set_output` and `Progress.set`. It is an ordinary error: catch it and go
+    on, or let it fail the attempt.
+    """
+
+    problem: str
+    """What is wrong and where, as in ``output.items[3]: NaN is not JSON``."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class LeaseLost(AwaError):
+    """This attempt may write nothing any more: it has ended, or the job is someone else's.
+
+    The job was cancelled or settled from outside, another worker has taken it over, or the
+    calling task or thread outlived its attempt. Stop working on it: whatever became of the
+    job has been written by those who took it.
+    """
 
 
 # ---- What whoever wires an application meets ---------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from .instants import instant
+from .progress import JobProgress, read_progress
 
 
 class JobState(enum.StrEnum):
@@ -144,6 +145,11 @@ class JobRow:
         return {k: v for k, v in self.all_metadata.items() if not k.startswith(RESERVED)}
 
     @property
+    def progress(self) -> JobProgress:
+        """How far it had come when that was last written; its completion removes it."""
+        return read_progress(self.raw_progress)
+
+    @property
     def triggered_by(self) -> int | None:
         """The job whose settlement inserted this one; None if none did."""
         value = self.all_metadata.get(TRIGGERED_BY)
@@ -196,3 +202,8 @@ class JobDetails(JobRow):
     """The callback it has registered, or waits for."""
     callback_until: datetime | None
     """When that times out; None if it has been answered, or there is none."""
+
+    @property
+    def output(self) -> Any:
+        """What its completing attempt left for people to read; None if that is nothing."""
+        return None if self.raw_output is None else json.loads(self.raw_output)

@@ -220,6 +220,18 @@ def transition(
     return move
 
 
+def annotate(move: Transition, *, progress: bytes | None, output: bytes | None) -> None:
+    """Add to a move what its attempt leaves on the job.
+
+    A completion writes the output, and removes the progress; every other move keeps the
+    progress for the next attempt, and discards the output.
+    """
+    if move.to_state is JobState.COMPLETED:
+        move.output = output
+    else:
+        move.progress = progress
+
+
 _STATES: dict[type, JobState] = {
     ToCompleted: JobState.COMPLETED,
     ToRetryable: JobState.RETRYABLE,

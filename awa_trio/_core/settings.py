@@ -78,7 +78,7 @@ class Timings:
     much faster; polling is what keeps every guarantee without them."""
 
     heartbeat: float = _seconds(default=5.0, least=0.01)
-    """Seconds between beats of a worker."""
+    """Seconds between beats of a worker, and between its reports of progress."""
 
     lease: float = _seconds(default=30.0, least=0.05)
     """Seconds without a beat after which a worker is presumed dead and its jobs are

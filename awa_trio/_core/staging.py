@@ -19,7 +19,13 @@ from threading import Lock
 
 import attrs
 
-from .errors import StagingError, StagingSealed, StagingTooLarge, StagingTooMany
+from .errors import (
+    StagingError,
+    StagingNotOffered,
+    StagingSealed,
+    StagingTooLarge,
+    StagingTooMany,
+)
 from .job import PreparedInsert
 
 #: ADR-046's contract. It comes from engines that spend two subtransaction IDs on
@@ -48,7 +54,7 @@ NOTHING_STAGED = Sealed()
 class StagingBuffer:
     """One attempt's follow-ups, until they are sealed."""
 
-    __slots__ = ("_lock", "_poison", "_sealed", "_size", "_staged")
+    __slots__ = ("_lock", "_offered", "_poison", "_sealed", "_size", "_staged")
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -56,6 +62,7 @@ class StagingBuffer:
         self._size = 0
         self._poison: StagingError | None = None
         self._sealed: Sealed | None = None
+        self._offered = True
 
     @property
     def staged(self) -> tuple[PreparedInsert, ...]:
@@ -73,11 +80,18 @@ class StagingBuffer:
         Raises:
           StagingTooMany: the attempt holds 16 already.
           StagingTooLarge: with this one it would hold more than 65,536 bytes.
+          StagingNotOffered: the attempt completes itself.
           StagingSealed: the attempt is over. It is not poisoned: it has ended.
         """
         with self._lock:
             if self._sealed is not None:
                 raise StagingSealed
+            if not self._offered:
+                raise self._poisoned_by(
+                    StagingNotOffered(
+                        "staging is not offered where an attempt completes itself"
+                    )
+                )
             if len(self._staged) == MAX_FOLLOW_UPS:
                 raise self._poisoned_by(StagingTooMany(MAX_FOLLOW_UPS))
             if self._size + follow_up.size > MAX_STAGED_BYTES:
@@ -92,6 +106,32 @@ class StagingBuffer:
         """
         with self._lock:
             return self._poisoned_by(error) if self._sealed is None else StagingSealed()
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the attempt is over."""
+        return self._sealed is not None
+
+    def withdraw(self) -> None:
+        """Refuse follow-ups from now on: the attempt is completing itself.
+
+        Raises:
+          StagingNotOffered: it holds some already, which nothing would insert.
+          StagingError: the attempt is poisoned, and must not complete.
+        """
+        with self._lock:
+            if self._poison is not None:
+                raise self._poison
+            if self._staged:
+                raise StagingNotOffered(
+                    f"this attempt has staged {len(self._staged)} follow-ups, which completing"
+                    " itself would not insert"
+                )
+            self._offered = False
+
+    def offer(self) -> None:
+        """Take follow-ups again: the attempt has not completed itself after all."""
+        self._offered = True
 
     def _poisoned_by(self, error: StagingError) -> StagingError:
         self._poison = self._poison or error

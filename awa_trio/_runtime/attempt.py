@@ -10,6 +10,7 @@ Source: ADR-046, "When staged follow-ups commit"; ADR 0003 of this project.
 
 from __future__ import annotations
 
+import enum
 import logging
 import math
 import threading
@@ -19,6 +20,7 @@ from typing import Any, cast
 import trio
 
 from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned, leaves
+from .._core.plan import Plan, annotate
 from .._core.report import headline
 from .._core.results import (
     Cancel,
@@ -30,7 +32,7 @@ from .._core.results import (
 )
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
-from .job import Job, lend_nursery
+from .job import Job, lend_nursery, output_of, progress_of
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -47,6 +49,17 @@ _ABSORBED = (
 
 #: By their exact type: asking an object for its class may run its own code.
 _RESULTS = frozenset({Completed, RetryAfter, Snooze, Cancel, WaitForCallback})
+
+
+class OwnCompletion(enum.Enum):
+    """How far an attempt is with completing its job in a transaction of its handler's."""
+
+    NONE = "it has not begun"
+    OPEN = "the transaction is open"
+    COMMITTING = "the job is completed in it, and it commits"
+    COMMITTED = "it has committed"
+
+
 _COMPLETED = Returned(Completed())
 
 
@@ -65,6 +78,8 @@ class Attempt:
         "claimed",
         "ended",
         "error",
+        "job",
+        "own_completion",
         "scope",
         "settled",
         "thread_finished",
@@ -75,6 +90,9 @@ class Attempt:
         self.claimed = claimed
         self.worker_id = worker_id
         self.buffer = StagingBuffer()
+        self.job: Job[Any] | None = None
+        """What its handler holds; None until it runs."""
+        self.own_completion = OwnCompletion.NONE
         self.scope: trio.CancelScope | None = None
         """What can cut it; None until it runs."""
         self.ended = False
@@ -241,3 +259,43 @@ def log_end(attempt: Attempt, ended: Ended) -> None:
             logger.info("%s was cut: %s", attempt.describe(), by.value)
         case _:
             pass
+
+
+def log_end_after_completion(attempt: Attempt, ended: Ended) -> None:
+    """Say how an attempt ended that had completed its job before."""
+    match ended:
+        case Returned(Completed()):
+            pass
+        case Returned(result):
+            logger.warning(
+                "%s returned %s after it had completed the job, which stays completed",
+                attempt.describe(),
+                type(result).__name__,
+            )
+        case Raised(error):
+            logger.error(
+                "%s raised %s after it had completed the job, which stays completed",
+                attempt.describe(),
+                headline(error),
+            )
+        case Abandoned(by):
+            logger.info(
+                "%s was cut after it had completed the job, which stays completed: %s",
+                attempt.describe(),
+                by.value,
+            )
+        case _:
+            raise AssertionError(f"no attempt ends with {ended!r}")
+
+
+def leave(attempt: Attempt, plan: Plan | None) -> None:
+    """Let a plan write what the attempt said of its progress, or its output."""
+    job = attempt.job
+    if job is None:
+        return
+    progress, output = progress_of(job), output_of(job)
+    if progress is None and output is None:
+        return  # as nearly all do
+    text = None if progress is None else progress.seal()
+    if plan is not None:
+        annotate(plan.move, progress=text, output=output)

@@ -1,19 +1,28 @@
-"""What a handler holds: the job, its nursery, and a way to stage follow-ups."""
+"""What a handler holds: the job, its nursery, and what it may say, stage and leave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Generic, TypeVar, Unpack, cast, final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, final
 
+import attrs
 import trio
 
-from .._core.errors import InvalidRequest, StagingInvalid
+from .._core.errors import ConfigurationError, InvalidRequest, LeaseLost, StagingInvalid
 from .._core.job import JobRow, PreparedInsert
+from .._core.output import encode_output
+from .._core.progress import ProgressBuffer
 from .._core.request import EnqueueOptions
 from .._core.staging import StagingBuffer
 
+if TYPE_CHECKING:
+    from .completing import CompletionTransaction
+
 ArgsT = TypeVar("ArgsT")
+ConnectionT = TypeVar("ConnectionT")
 
 Prepare = Callable[[object, EnqueueOptions, int], PreparedInsert]
 """Prepares a follow-up, given its arguments, its options, and the job that stages it."""
@@ -65,10 +74,94 @@ class FollowUps:
         self._buffer.stage(follow_up)
 
 
+@final
+class Progress:
+    """How far a job has come, for people and for its next attempt: ``job.progress``.
+
+    It begins with what earlier attempts left. What is set is kept in memory, and written
+    with the worker's next beat, with whatever becomes of the attempt, and by
+    `Job.flush_progress`. A retry, a snooze, a rescue and a shutdown keep it; completing
+    removes it. At most 65,536 bytes of JSON. Any task of the attempt may use it, and any
+    thread; nothing here blocks or is a checkpoint.
+    """
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, buffer: ProgressBuffer) -> None:
+        self._buffer = buffer
+
+    @property
+    def percent(self) -> float | None:
+        """From 0 to 100; None if no attempt has said."""
+        return self._buffer.now.percent
+
+    @property
+    def message(self) -> str | None:
+        """What it is doing, for people; None if no attempt has said."""
+        return self._buffer.now.message
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What attempts have noted, such as where to go on; a copy."""
+        return self._buffer.now.metadata
+
+    def set(
+        self,
+        *,
+        percent: float | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say something new; what is not given stays as it is.
+
+        Args:
+          percent: from 0 to 100.
+          message: for people, at most 1,000 characters.
+          metadata: a JSON object. Its keys are added to those that are there, one level
+              deep. Copied now: later changes to the object are not seen.
+
+        Raises:
+          InvalidValue: it breaks a rule, or is too large; nothing has changed.
+          LeaseLost: the attempt is over.
+        """
+        self._buffer.set(percent, message, metadata)
+
+    def clear(self) -> None:
+        """Forget everything, also what earlier attempts left.
+
+        Raises:
+          LeaseLost: the attempt is over.
+        """
+        self._buffer.clear()
+
+
+@attrs.frozen
+class Services:
+    """What a worker does for handlers that ask for it; the same for all of its attempts."""
+
+    flush_progress: Callable[[Job[Any]], Awaitable[None]]
+    complete_in: Callable[
+        [Job[Any], Any], AbstractAsyncContextManager[CompletionTransaction[Any]]
+    ]
+
+
+#: Two threads may ask for an attempt's progress at once, and must get the same.
+_making = Lock()
+
+
 class Job(Generic[ArgsT]):
     """One attempt of a job, as its handler sees it."""
 
-    __slots__ = ("_buffer", "_nursery", "_prepare", "_row", "args")
+    __slots__ = (
+        "_buffer",
+        "_nursery",
+        "_output",
+        "_prepare",
+        "_progress",
+        "_row",
+        "_services",
+        "args",
+    )
 
     args: ArgsT
     """The job's arguments, decoded to the type in the handler's annotation."""
@@ -81,6 +174,9 @@ class Job(Generic[ArgsT]):
         self._buffer = buffer
         self._prepare = prepare
         self._nursery: trio.Nursery | None = None
+        self._services: Services | None = None
+        self._progress: ProgressBuffer | None = None
+        self._output: bytes | None = None
 
     @property
     def id(self) -> int:
@@ -169,6 +265,98 @@ class Job(Generic[ArgsT]):
         """
         self.follow_ups.enqueue_on_completion(args, **options)
 
+    @property
+    def progress(self) -> Progress:
+        """How far it has come: begins with what earlier attempts left."""
+        if self._progress is None:
+            with _making:
+                if self._progress is None:
+                    buffer = ProgressBuffer(self._row.raw_progress)
+                    if self._buffer.sealed:
+                        buffer.seal()
+                    self._progress = buffer
+        return Progress(self._progress)
+
+    async def flush_progress(self) -> None:
+        """Write the progress now, instead of with the worker's next beat.
+
+        When it returns, everything that was set before is in the database. From an
+        ordinary function: ``trio.from_thread.run(job.flush_progress)``.
+
+        Raises:
+          LeaseLost: the attempt is over, or its job is someone else's; nothing was written.
+          DatabaseUnavailable: PostgreSQL could not be reached; the next beat tries again.
+        """
+        await self._require_services().flush_progress(self)
+
+    def set_output(self, value: object) -> None:
+        """Leave a value on the job for people to read, if this attempt completes.
+
+        It is written with the completion, and gone when retention removes the job; every
+        other ending discards it. The last call wins. Nothing reads it to decide anything:
+        a value that another job needs belongs into that job's arguments. Never blocks and
+        is not a checkpoint; any task of the attempt may call it, and any thread.
+
+        Args:
+          value: any plain JSON value, at most 65,536 bytes. Serialized now: later changes
+              to it are not seen.
+
+        Raises:
+          InvalidValue: it is not JSON, or too large; the output is as it was.
+          LeaseLost: the attempt is over.
+
+        Source: ADR-046, "Retain the result on the job".
+        """
+        output = encode_output(value)
+        if self._buffer.sealed:
+            raise LeaseLost("the attempt is over: its output can no longer be set")
+        self._output = output
+
+    def complete_in(
+        self, connection: ConnectionT
+    ) -> AbstractAsyncContextManager[CompletionTransaction[ConnectionT]]:
+        """Complete the job in a transaction of the handler's own, as an async context manager.
+
+        Entering begins a transaction on the connection. Leaving completes the job in it,
+        guarded by the attempt's lease, with registered follow-ups and the output, and
+        commits: the handler's own rows and the completion happen together or not at all.
+        An exception or a cancellation in the block rolls everything back, and the attempt
+        goes on. Once it has committed the job is completed, whatever the handler does,
+        returns or raises afterwards.
+
+        If the connection is lost while it commits, the database is asked whether it did:
+        then the block ends as if nothing had happened, or raises.
+
+        Staging is not offered here: enqueue follow-ups with ``tx.enqueue``.
+
+        Args:
+          connection: an asynchronous psycopg connection, as of `awa_trio.pg.TrioConnection`,
+              to the worker's database and not in a transaction.
+
+        Raises:
+          LeaseLost: the attempt is over, or its job is someone else's; rolled back.
+          StagingNotOffered: follow-ups have been staged; enqueue them in the transaction.
+          StagingError: one could not be staged, so the attempt must not complete; or one
+              was staged inside the block, and all is rolled back.
+          FollowUpError: a registered follow-up could not be made; nothing was begun.
+          InvalidTransition: the attempt has completed, or is completing, in this way already.
+          ConfigurationError: the connection is of another kind, is in a transaction or
+              pipeline, or leads elsewhere; or the store is in memory.
+          DatabaseUnavailable: the connection was lost. If that happened while it committed
+              and the database could not be asked, it may have; the message says so.
+          psycopg.Error: the database refused it, and rolled back.
+
+        Source: ADR-046, "Relationship to other ADRs" (ADR-042).
+        """
+        return self._require_services().complete_in(self, connection)
+
+    def _require_services(self) -> Services:
+        if self._services is None:
+            raise ConfigurationError(
+                "no worker runs this job; run it with run_worker, or in a test with work_one"
+            )
+        return self._services
+
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.kind} attempt {self.attempt}>"
 
@@ -176,3 +364,23 @@ class Job(Generic[ArgsT]):
 def lend_nursery(job: Job[Any], nursery: trio.Nursery | None) -> None:
     """Give a job the nursery of the attempt that is about to run; None if it may use none."""
     cast("Any", job)._nursery = nursery
+
+
+def lend_services(job: Job[Any], services: Services) -> None:
+    """Give a job what its worker does for it."""
+    job._services = services
+
+
+def row_of(job: Job[Any]) -> JobRow:
+    """The job as it was claimed."""
+    return job._row
+
+
+def progress_of(job: Job[Any]) -> ProgressBuffer | None:
+    """What a job has said of its progress; None if it was never asked for."""
+    return job._progress
+
+
+def output_of(job: Job[Any]) -> bytes | None:
+    """The output it is to have, as JSON text; None for none."""
+    return job._output

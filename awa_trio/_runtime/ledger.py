@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from .._core.errors import FollowUpError, UndecodableArgs
+from .._core.errors import FollowUpError, LeaseLost, UndecodableArgs
 from .._core.job import JobState
 from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed, leaves
 from .._core.plan import Plan
@@ -25,9 +25,16 @@ from .._seam.errors import Rejected
 from .._seam.hearing import CutElsewhere
 from .._seam.protocol import WorkerStore
 from .._seam.values import Settled
-from .attempt import Attempt, Handler, log_end
+from .attempt import (
+    Attempt,
+    Handler,
+    OwnCompletion,
+    leave,
+    log_end,
+    log_end_after_completion,
+)
 from .finalize import Entry, Finalizer
-from .job import Job
+from .job import Job, Services, lend_services, row_of
 from .planner import Planner
 
 if TYPE_CHECKING:
@@ -93,6 +100,7 @@ class Ledger:
         self._uncertain = trio.Event()
         self.counts = Counts()
         # They need the ledger to be made: set by `parts.assemble`.
+        self.services: Services
         self.finalizer: Finalizer
         self.dispatcher: Dispatcher
 
@@ -105,6 +113,18 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._held)
 
+    def attempt_of(self, job: Job[Any]) -> Attempt:
+        """The attempt whose handler holds ``job``.
+
+        Raises:
+          LeaseLost: it is over.
+        """
+        row = row_of(job)
+        attempt = self._held.get((row.id, row.run_lease))
+        if attempt is None:
+            raise LeaseLost(f"the attempt of job {row.id} under lease {row.run_lease} is over")
+        return attempt
+
     def running(self) -> list[Attempt]:
         """The attempts whose handlers have not ended."""
         return [attempt for attempt in self._held.values() if not attempt.ended]
@@ -112,7 +132,7 @@ class Ledger:
     def lost(self, worker_id: int) -> None:
         """The worker that these were claimed for is dead: cut them, and let go of them."""
         for attempt in self.running():
-            if attempt.worker_id == worker_id:
+            if attempt.worker_id == worker_id and not attempt.settled:
                 attempt.cut(Cut.LEASE_LOST)
 
     def cut_elsewhere(self, news: CutElsewhere) -> None:
@@ -135,8 +155,13 @@ class Ledger:
             ended: Ended = Raised(error)
         else:
             job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
+            lend_services(job, self.services)
+            attempt.job = job
             ended = await attempt.run(self._handler(attempt, task), job)
-        if attempt.settled:
+        if attempt.own_completion is OwnCompletion.COMMITTED:
+            self._let_go(attempt)
+            log_end_after_completion(attempt, ended)
+        elif attempt.settled:
             self._let_go(attempt)
             logger.warning("%s ended at last", attempt.describe())
         else:
@@ -163,6 +188,7 @@ class Ledger:
         if not isinstance(ended, Returned):
             log_end(attempt, ended)
         plan = self._planner.plan(ended, attempt.claimed, sealed, args)
+        leave(attempt, plan)
         if plan is None:
             self._let_go(attempt)
         else:
@@ -243,7 +269,9 @@ class Ledger:
         if entry.attempt is None:
             # A rescue: its follow-ups are refused, the rescue is what matters.
             return attrs.evolve(entry.plan, inserts=()) if entry.plan.inserts else None
-        return self._planner.plan_settlement(ToFailed(cause), entry.attempt.claimed)
+        plan = self._planner.plan_settlement(ToFailed(cause), entry.attempt.claimed)
+        leave(entry.attempt, plan)
+        return plan
 
     def worth_telling(self, entries: Sequence[Entry]) -> bool:
         """See `finalize.Clerk`."""
@@ -292,6 +320,8 @@ class Ledger:
             marked = {(row.id, row.run_lease): row for row in rows}
             orphans = [row for key, row in marked.items() if key not in before]
             gone = [a for a in running if a.key not in marked and not a.settled]
+            # Of these the answer to its own COMMIT may be on its way.
+            gone = [a for a in gone if a.own_completion is not OwnCompletion.COMMITTING]
         if gone:
             with trio.fail_after(self._timings.call_timeout):
                 details = await self._store.get([attempt.claimed.id for attempt in gone])
@@ -332,7 +362,10 @@ class Ledger:
 
     def overdue(self) -> int:
         """How many attempts have been settled without waiting for them."""
-        return sum(attempt.settled for attempt in self.running())
+        return sum(
+            attempt.settled and attempt.own_completion is not OwnCompletion.COMMITTED
+            for attempt in self.running()
+        )
 
 
 def _why(state: JobState) -> Cut:

@@ -15,11 +15,14 @@ import trio
 from .._core.registry import Registry
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.protocol import WorkerStore
+from .completing import Completer
 from .dispatch import Dispatcher, Slots
 from .finalize import Finalizer
+from .job import Services
 from .ledger import Ledger
 from .life import Life
 from .planner import Planner
+from .progress import ProgressWriter
 from .upkeep import Upkeep
 
 
@@ -32,6 +35,7 @@ class Parts:
     ledger: Ledger
     finalizer: Finalizer
     upkeep: Upkeep
+    progress: ProgressWriter
 
 
 def assemble(
@@ -76,7 +80,10 @@ def assemble(
         timings=timings,
         random=random,
     )
+    writer = ProgressWriter(store, ledger, timings)
+    completer = Completer(store, planner, ledger, timings)
+    ledger.services = Services(writer.flush, completer.complete_in)
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
-    return Parts(life, dispatcher, ledger, finalizer, upkeep)
+    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer)

@@ -209,6 +209,7 @@ class Worker:
                 if self._listen:
                     await services.start(self._hear)
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
+                services.start_soon(self._service, "progress", self._parts.progress.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
                 services.start_soon(
                     self._service,

@@ -36,6 +36,33 @@ class Producing(Protocol):
         ...
 
 
+class Joined(Protocol):
+    """A transaction of a handler's own, joined by the attempt that is to complete in it."""
+
+    transaction: str
+    """What `Working.has_committed` knows it by."""
+    running: bool
+    """Whether the attempt ran under its lease when the transaction began."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether its connection is: then nobody here knows whether it committed."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[PreparedInsert]) -> list[Enqueued]:
+        """Insert jobs, leaving out duplicates; they exist if and when this commits."""
+        ...
+
+    async def settle(self, plan: Plan, *, worker: int, patience: float) -> Settled:
+        """Apply a plan; see `Working.settle`.
+
+        Raises:
+          Fenced: the worker is.
+          Rejected: as the other methods; or the block has ended the transaction by itself.
+        """
+        ...
+
+
 class Working(Protocol):
     """Running jobs."""
 
@@ -110,6 +137,52 @@ class Working(Protocol):
 
         Raises:
           Fenced: the worker is.
+        """
+        ...
+
+    async def record_progress(
+        self, worker: int, reports: Sequence[tuple[int, int, bytes]]
+    ) -> list[bool]:
+        """Keep what running attempts say about how far they have come, in one transaction.
+
+        Args:
+          worker: whose attempts they are.
+          reports: for each its job, its lease, and what it says, as JSON text; at most one
+              per job.
+
+        Returns:
+          For each, whether the attempt runs under this lease; else nothing was kept of it.
+
+        Raises:
+          Fenced: the worker is.
+        """
+        ...
+
+    def join(
+        self, connection: object, worker: int, job_id: int, run_lease: int
+    ) -> AbstractAsyncContextManager[Joined]:
+        """Open a transaction on a connection of the caller's, for an attempt to complete in.
+
+        Leaving the block commits; an exception, or a cancellation, rolls back. What the
+        block raises comes out as it was. A connection lost while it commits is `Transient`.
+
+        Args:
+          connection: idle, and to the same database.
+          worker: who runs the attempt.
+          job_id: its job.
+          run_lease: its lease.
+
+        Raises:
+          ConfigurationError: it is another kind of thing, is in a transaction, or leads to
+              another database; or this store has no transactions to join.
+        """
+        ...
+
+    async def has_committed(self, job_id: int, run_lease: int, transaction: str) -> bool | None:
+        """Whether a joined transaction that completed an attempt has committed.
+
+        Returns:
+          None while it is still under way.
         """
         ...
 

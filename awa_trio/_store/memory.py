@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 import anyio
 import attrs
 
+from .._core.errors import ConfigurationError
 from .._core.instants import count
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
 from .._core.outcome import Lost
@@ -24,6 +25,7 @@ from .._core.plan import Plan
 from .._core.settings import Retention
 from .._seam.errors import Fenced, KeyTaken
 from .._seam.hearing import CutElsewhere, GotWork, Hear, Reconnected
+from .._seam.protocol import Joined
 from .._seam.values import (
     STALE,
     Claimed,
@@ -341,6 +343,44 @@ class MemoryStore:
         row.callback_token = token
         row.callback_until = self._now() + timedelta(seconds=timeout)
         return True
+
+    async def record_progress(
+        self, worker: int, reports: Sequence[tuple[int, int, bytes]]
+    ) -> list[bool]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._check(worker)
+        kept = []
+        for job_id, run_lease, text in reports:
+            row = self._jobs.get(job_id)
+            mine = (
+                row is not None
+                and (row.run_lease, row.worker_id) == (run_lease, worker)
+                and row.state in (JobState.RUNNING, JobState.WAITING_EXTERNAL)
+            )
+            if row is not None and mine:
+                row.raw_progress = text
+            kept.append(mine)
+        return kept
+
+    def join(
+        self, connection: object, worker: int, job_id: int, run_lease: int
+    ) -> AbstractAsyncContextManager[Joined]:
+        """Refuse: there is no transaction to join.
+
+        Raises:
+          ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "a store in memory has no transactions to complete in; test this against"
+            " PostgreSQL, with the fixtures in awa_trio.testing.fixtures"
+        )
+
+    async def has_committed(self, job_id: int, run_lease: int, transaction: str) -> bool | None:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        row = self._jobs.get(job_id)
+        return row is not None and (row.run_lease, row.state) == (run_lease, JobState.COMPLETED)
 
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""

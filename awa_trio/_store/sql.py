@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, cast
 import psycopg
 from psycopg.types.numeric import Int4, Int8
 
+from .._core.errors import ConfigurationError
 from .._core.instants import instant
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert
 from .._core.outcome import Lost
@@ -23,6 +24,7 @@ from .._core.settings import Retention
 from .._pg import arrays
 from .._pg.listener import Listener
 from .._seam.hearing import CutElsewhere, GotWork, Hear, News, Reconnected
+from .._seam.protocol import Joined
 from .._seam.values import (
     APPLIED,
     STALE,
@@ -35,6 +37,7 @@ from .._seam.values import (
     Settled,
     Want,
 )
+from .block import TransactionBlock
 from .cursors import AsyncStoreCursor
 from .failures import store_error
 from .inserts import NO_COLUMNS, columns, optional, values
@@ -65,6 +68,10 @@ CLAIM = call("claim", 6)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
 REGISTER_CALLBACK = call("register_callback", 5)
+RECORD_PROGRESS = call("record_progress", 4)
+DATABASE_IDENTITY = call("database_identity", 0)
+JOIN_TRANSACTION = call("join_transaction", 3)
+HAS_COMMITTED = call("has_committed", 3)
 RUNNING = call("running", 1)
 LEAD = call("lead", 3)
 RESCUE = call("rescue", 4)
@@ -78,6 +85,8 @@ class SqlStore:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._identity: str | None = None
+        """Which database this is, once somebody asked."""
 
     async def _rows(self, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
         try:
@@ -186,6 +195,51 @@ class SqlStore:
         parameters = (Int8(worker), Int8(job_id), Int8(run_lease), token, float(timeout))
         return cast("bool", await self._value(REGISTER_CALLBACK, parameters))
 
+    async def record_progress(
+        self, worker: int, reports: Sequence[tuple[int, int, bytes]]
+    ) -> list[bool]:
+        """See `_seam.protocol.Working`."""
+        if not reports:
+            return []
+        job_ids, run_leases, texts = zip(*reports, strict=True)
+        parameters = (
+            Int8(worker),
+            arrays.int8s(job_ids),
+            arrays.int8s(run_leases),
+            arrays.jsons(texts),
+        )
+        kept = {job_id for (job_id,) in await self._rows(RECORD_PROGRESS, parameters)}
+        return [job_id in kept for job_id in job_ids]
+
+    @asynccontextmanager
+    async def join(
+        self, connection: object, worker: int, job_id: int, run_lease: int
+    ) -> AsyncIterator[Joined]:
+        """See `_seam.protocol.Working`."""
+        block = TransactionBlock(connection)
+        if self._identity is None:
+            self._identity = cast("str", await self._value(DATABASE_IDENTITY, ()))
+        await block.begin()
+        try:
+            joined = JoinedTransaction(block)
+            identity = await joined.look(worker, job_id, run_lease)
+            if identity != self._identity:
+                raise ConfigurationError(
+                    "this connection leads to another database than the worker's; open it with"
+                    " the worker's DSN"
+                )
+            yield joined
+        except BaseException as error:
+            if not await block.roll_back(error):
+                raise
+        else:
+            await block.commit()
+
+    async def has_committed(self, job_id: int, run_lease: int, transaction: str) -> bool | None:
+        """See `_seam.protocol.Working`."""
+        parameters = (Int8(job_id), Int8(run_lease), transaction)
+        return cast("bool | None", await self._value(HAS_COMMITTED, parameters))
+
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""
         return [Held(*row) for row in await self._rows(RUNNING, (Int8(worker),))]
@@ -234,6 +288,40 @@ class SqlStore:
             ),
         )
         return [_details(row) for row in rows]
+
+
+class JoinedTransaction:
+    """A transaction of a handler's own, in which its attempt completes."""
+
+    transaction = ""
+    running = False
+
+    def __init__(self, block: TransactionBlock) -> None:
+        self._block = block
+        self._store = SqlStore(block)
+
+    async def look(self, worker: int, job_id: int, run_lease: int) -> str:
+        """Find out where this is, and return which database that is."""
+        parameters = (Int8(worker), Int8(job_id), Int8(run_lease))
+        [(identity, self.transaction, self.running)] = await self._store._rows(
+            JOIN_TRANSACTION, parameters
+        )
+        return cast("str", identity)
+
+    @property
+    def lost(self) -> bool:
+        """See `_seam.protocol.Joined`."""
+        return self._block.lost
+
+    async def enqueue(self, jobs: Sequence[PreparedInsert]) -> list[Enqueued]:
+        """See `_seam.protocol.Joined`."""
+        self._block.require_open()
+        return await self._store.enqueue(jobs)
+
+    async def settle(self, plan: Plan, *, worker: int, patience: float) -> Settled:
+        """See `_seam.protocol.Joined`."""
+        self._block.require_open()
+        return (await self._store.settle([plan], worker=worker, patience=patience))[0]
 
 
 def insertion(jobs: Sequence[PreparedInsert], notify: bool) -> tuple[bytes, tuple[Any, ...]]:

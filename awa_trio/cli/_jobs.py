@@ -61,7 +61,7 @@ async def list_(
 
 @jobs.command
 async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
-    """Show everything about a job: its arguments, attempts and errors."""
+    """Show everything about a job: its arguments, attempts, errors, progress and output."""
     async with connect(dsn) as client:
         job = await client.jobs.get(job_id)
     if json:

@@ -68,6 +68,14 @@ def as_json(job: JobDetails) -> dict[str, Any]:
         "attempted_at": _iso(job.attempted_at),
         "deadline_at": _iso(job.deadline_at),
         "finalized_at": _iso(job.finalized_at),
+        "progress": {
+            "percent": job.progress.percent,
+            "message": job.progress.message,
+            "metadata": job.progress.metadata,
+        }
+        if job.raw_progress
+        else None,
+        "output": job.output,
         "errors": [
             {
                 "attempt": error.attempt,
@@ -129,6 +137,17 @@ def ago(instant: datetime | None) -> str:
     return f"{amount} ago" if seconds >= 0 else f"in {amount}"
 
 
+def _progress(job: JobDetails) -> str:
+    """Return how far a job has come, as one line."""
+    now = job.progress
+    message = now.message or ""
+    # A terminal obeys control characters.
+    message = message if message.isprintable() else json.dumps(message)
+    parts = ["" if now.percent is None else f"{now.percent:g} %", message]
+    parts.append(json.dumps(now.metadata, ensure_ascii=False) if now.metadata else "")
+    return "  ".join(filter(None, parts))
+
+
 def print_job(job: JobDetails) -> None:
     """Print everything about one job."""
     say(
@@ -158,6 +177,8 @@ def print_job(job: JobDetails) -> None:
         ("unique key", job.unique_key.hex() if job.unique_key else None),
         ("metadata", json.dumps(job.metadata, ensure_ascii=False) if job.metadata else None),
         ("args", job.raw_args.decode()),
+        ("progress", _progress(job)),
+        ("output", job.raw_output and job.raw_output.decode()),
     ]
     for name, value in facts:
         if value not in (None, ""):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeVar, final
 
@@ -12,11 +14,14 @@ import trio
 
 from .._app.app import App
 from .._app.joining import prepare
-from .._core.errors import StagingError
+from .._core.errors import InvalidTransition, LeaseLost, StagingError
 from .._core.job import JobRow, PreparedInsert
+from .._core.progress import ProgressBuffer
 from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.staging import StagingBuffer
-from .._runtime.job import Job, lend_nursery
+from .._runtime.completing import CompletionTransaction
+from .._runtime.job import Job, Services, lend_nursery, lend_services
+from .._seam.values import Enqueued
 
 ArgsT = TypeVar("ArgsT")
 
@@ -44,6 +49,10 @@ class Staged:
 class HandlerJob(Job[ArgsT]):
     """A job to call a handler with: no store, the same validation and limits.
 
+    Its `complete_in` is a stand-in: it takes any connection, opens no transaction on it,
+    and notes what is enqueued. Whether the handler's rows and the job commit together is
+    for a test on PostgreSQL, with `work_one`.
+
     Args:
       args: the arguments, as they are: nothing is encoded.
       app: knows the kinds and queues of follow-ups; kinds it does not know are refused.
@@ -57,9 +66,10 @@ class HandlerJob(Job[ArgsT]):
       max_attempts: how many it may spend.
       metadata: its metadata.
       tags: its tags.
+      progress: what earlier attempts left: ``percent``, ``message``, ``metadata``.
     """
 
-    __slots__ = ("_given",)
+    __slots__ = ("_completed", "_enqueued", "_given")
 
     def __init__(
         self,
@@ -75,7 +85,11 @@ class HandlerJob(Job[ArgsT]):
         max_attempts: int = 25,
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
+        progress: Mapping[str, Any] | None = None,
     ) -> None:
+        left = ProgressBuffer(None)
+        if progress is not None:
+            left.set(**progress)
         row = JobRow(
             id=id,
             kind=kind,
@@ -91,10 +105,12 @@ class HandlerJob(Job[ArgsT]):
             deadline=None,
             ordering_key=None,
             run_lease=attempt,
-            raw_progress=None,
+            raw_progress=left.text(),
             raw_callback_answer=None,
         )
         self._given: list[tuple[PreparedInsert, Any]] = []
+        self._enqueued: list[PreparedInsert] = []
+        self._completed = False
 
         def prepare_and_note(args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
             prepared = prepare(app, args, options)
@@ -103,12 +119,21 @@ class HandlerJob(Job[ArgsT]):
             return prepared
 
         super().__init__(row, args, StagingBuffer(), prepare_and_note)
+        lend_services(self, Services(_flush, _complete_in))
         if nursery is not None:
             lend_nursery(self, nursery)
 
     @property
     def staged(self) -> list[Staged]:
         """What the handler has staged, in order; refused follow-ups are not in it."""
+        return self._as_staged(self._buffer.staged)
+
+    @property
+    def enqueued(self) -> list[Staged]:
+        """What the handler has enqueued in `complete_in`, in order, if that block ended well."""
+        return self._as_staged(self._enqueued)
+
+    def _as_staged(self, inserts: Sequence[PreparedInsert]) -> list[Staged]:
         return [
             Staged(
                 args=given,
@@ -124,8 +149,18 @@ class HandlerJob(Job[ArgsT]):
                 deadline=insert.deadline,
             )
             for insert, given in self._given
-            if any(insert is one for one in self._buffer.staged)
+            if any(insert is one for one in inserts)
         ]
+
+    @property
+    def completed(self) -> bool:
+        """Whether the handler has completed the job by itself, with `complete_in`."""
+        return self._completed
+
+    @property
+    def output(self) -> Any:
+        """The output the handler has set, as it would be read; None if it has set none."""
+        return None if self._output is None else json.loads(self._output)
 
     @property
     def poison(self) -> StagingError | None:
@@ -135,3 +170,44 @@ class HandlerJob(Job[ArgsT]):
     def seal(self) -> None:
         """End the attempt, as leaving its nursery does: staging raises `StagingSealed` from now on."""
         self._buffer.seal()
+        if self._progress is not None:
+            self._progress.seal()
+
+
+async def _flush(job: Job[Any]) -> None:
+    """Nothing to write to: only what a handler that has ended is told."""
+    await trio.lowlevel.checkpoint()
+    if job._buffer.sealed:
+        raise LeaseLost("the attempt is over: its progress was not written")
+
+
+@asynccontextmanager
+async def _complete_in(
+    job: Job[Any], connection: Any
+) -> AsyncIterator[CompletionTransaction[Any]]:
+    assert isinstance(job, HandlerJob)
+    await trio.lowlevel.checkpoint()
+    if job._completed:
+        raise InvalidTransition("this attempt has completed its job already")
+    inserted: list[PreparedInsert] = []
+    ids = itertools.count(1)
+
+    async def insert(inserts: Sequence[PreparedInsert]) -> list[Enqueued]:
+        await trio.lowlevel.checkpoint()
+        inserted.extend(inserts)
+        return [Enqueued(next(ids), True) for _ in inserts]
+
+    job._buffer.withdraw()
+    try:
+        tx = CompletionTransaction(connection, job.id, job._prepare, insert)
+        try:
+            yield tx
+        finally:
+            tx._open = False
+        if job.poison is not None:
+            raise job.poison
+        job._enqueued = inserted
+        job._completed = True
+        job.seal()
+    finally:
+        job._buffer.offer()

@@ -241,6 +241,26 @@ def test_jobs_are_listed_shown_cancelled_and_retried(migrated: str, capsys: Capt
     assert "there is no job 999" in printed
 
 
+def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) -> None:
+    job_id = enqueue(migrated, "k", "{}")
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE awa.jobs SET output = %s, progress = %s",
+            [
+                '{"pages": 4}',
+                r'{"percent": 12.5, "message": "\u001b[31mred", "metadata": {"a": [1]}}',
+            ],
+        )
+    assert run(["jobs", "show", str(job_id), "--dsn", migrated]) == 0
+    shown = capsys.readouterr().out
+    assert '{"pages": 4}' in shown
+    assert r'12.5 %  "\u001b[31mred"  {"a": [1]}' in shown
+    assert run(["jobs", "show", str(job_id), "--json", "--dsn", migrated]) == 0
+    job = json.loads(capsys.readouterr().out)
+    assert job["output"] == {"pages": 4}
+    assert job["progress"]["metadata"] == {"a": [1]}
+
+
 def test_a_long_list_says_how_to_go_on(migrated: str, capsys: Capture) -> None:
     ids = [enqueue(migrated, "k", "{}") for _ in range(3)]
     assert run(["jobs", "list", "--limit", "2", "--dsn", migrated]) == 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from awa_trio._core.errors import (
     StagingError,
     StagingInvalid,
+    StagingNotOffered,
     StagingSealed,
     StagingTooLarge,
     StagingTooMany,
@@ -142,3 +143,39 @@ def test_a_buffer_never_exceeds_its_limits_and_is_poisoned_iff_it_refused(
     assert len(sealed.follow_ups) <= 16
     assert sum(f.size for f in sealed.follow_ups) <= 65_536
     assert (sealed.poison is not None) == refused
+
+
+def test_where_an_attempt_completes_itself_staging_is_refused_and_poisons() -> None:
+    buffer = StagingBuffer()
+    buffer.withdraw()
+    with pytest.raises(StagingNotOffered, match=r"tx\.enqueue") as caught:
+        buffer.stage(b())
+    assert buffer.poison is caught.value
+    assert isinstance(caught.value, TerminalError)
+
+
+def test_if_it_did_not_complete_itself_staging_is_offered_again() -> None:
+    buffer = StagingBuffer()
+    buffer.withdraw()
+    buffer.offer()
+    buffer.stage(b())
+    assert len(buffer.seal().follow_ups) == 1
+
+
+def test_what_is_staged_already_must_not_be_lost() -> None:
+    buffer = StagingBuffer()
+    buffer.stage(b())
+    with pytest.raises(StagingNotOffered, match="has staged 1 follow-ups"):
+        buffer.withdraw()
+    assert buffer.poison is None
+    buffer.stage(b())
+    assert len(buffer.seal().follow_ups) == 2
+
+
+def test_a_poisoned_attempt_cannot_complete_itself_either() -> None:
+    buffer = StagingBuffer()
+    poison = StagingInvalid("no")
+    buffer.refuse(poison)
+    with pytest.raises(StagingInvalid) as caught:
+        buffer.withdraw()
+    assert caught.value is poison

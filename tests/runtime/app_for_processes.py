@@ -8,11 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio.pg import TrioConnection
 
 TIMINGS = awa.Timings(
     heartbeat=0.3, lease=1.5, finalize_deadline=1.2, rescue_interval=0.3, poll_interval=0.2,
@@ -47,6 +51,13 @@ class Poison:
     """Kills the process that runs it."""
 
 
+@frozen
+class Ledgered:
+    """Completes in a transaction of its own; says when it has come to a place, and waits there."""
+
+    wait_at: str
+
+
 app = awa.App()
 app.queue("default", max_workers=8)
 app.queue("items", max_workers=8)
@@ -76,6 +87,34 @@ async def receipt(job: awa.Job[Receipt]) -> None: ...
 @app.task(queue="poison")
 async def poison(job: awa.Job[Poison]) -> None:
     os._exit(1)
+
+
+@app.task(queue="ledgered")
+async def ledgered(job: awa.Job[Ledgered]) -> None:
+    async def at(place: str) -> None:
+        if job.attempt == 1 and place == job.args.wait_at:
+            print(place, flush=True)
+            await trio.sleep_forever()
+
+    async with await Paused.connect(sys.argv[1], autocommit=True) as connection:
+        connection.before_commit = partial(at, "settled")
+        async with job.complete_in(connection) as tx:
+            await tx.connection.execute(
+                "INSERT INTO ledgered VALUES (%s, %s)", [job.id, job.attempt]
+            )
+            await at("inside")
+        await at("committed")
+
+
+class Paused(TrioConnection[Any]):
+    """Does something just before a block ends."""
+
+    before_commit: Callable[[], Awaitable[None]]
+
+    async def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        if gen.__name__ == "_exit_gen":
+            await self.before_commit()
+        return await super().wait(gen, *args, **options)
 
 
 async def main(dsn: str) -> None:

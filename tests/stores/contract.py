@@ -816,6 +816,110 @@ class StoreContract:
             "GotWork(queue='r')",
         ]
 
+    # ---- progress and output
+
+    async def test_progress_is_kept_as_it_is_given(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        text = b'{"percent": 1.50,  "message": "\\u00e9"}'
+        report = (found.id, found.run_lease, text)
+        assert await world.store.record_progress(worker, [report]) == [True]
+        read = await self.read(world, found.id)
+        assert read.raw_progress == text
+        assert (read.progress.percent, read.progress.message) == (1.5, "é")
+        assert read.state is S.RUNNING
+
+    async def test_progress_of_many_is_kept_of_those_whose_guard_holds(
+        self, world: World
+    ) -> None:
+        mine, other = await self.worker(world), await self.worker(world)
+        ids = await self.enqueue(world, *[job() for _ in range(4)])
+        a, b, c = await self.claim(world, mine, 3)
+        d = await self.claim_one(world, other)
+        await self.settle(world, mine, plan(c, S.RETRYABLE, seconds=3600.0))
+        reports = [
+            (d.id, d.run_lease, b"1"),
+            (c.id, c.run_lease, b"2"),
+            (b.id, b.run_lease + 1, b"3"),
+            (a.id, a.run_lease, b'{"percent": 4}'),
+            (10**12, 1, b"5"),
+        ]
+        kept = await world.store.record_progress(mine, reports)
+        assert kept == [False, False, False, True, False]
+        texts = [(await self.read(world, job_id)).raw_progress for job_id in ids]
+        assert texts == [b'{"percent": 4}', None, None, None]
+
+    async def test_a_handler_that_waits_in_memory_may_report_progress(
+        self, world: World
+    ) -> None:
+        """Its row may say waiting_external; one without a worker is nobody's to report on."""
+        worker, found = await self.in_state(world, S.WAITING_EXTERNAL)
+        kept = await world.store.record_progress(worker, [(found.id, found.run_lease, b"{}")])
+        assert kept == [found.worker_id == worker]
+
+    async def test_a_fenced_worker_reports_no_progress(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        await world.advance(100)
+        await world.store.rescue(10, deadline_slack=0, kinds=["k"], strangers_after=0)
+        with pytest.raises(Fenced):
+            await world.store.record_progress(worker, [(found.id, found.run_lease, b"{}")])
+        assert (await self.read(world, found.id)).raw_progress is None
+
+    async def test_no_progress_to_record_is_nothing(self, world: World) -> None:
+        assert await world.store.record_progress(await self.worker(world), []) == []
+
+    @pytest.mark.parametrize(
+        "to", [S.RETRYABLE, S.SCHEDULED, S.AVAILABLE, S.FAILED, S.CANCELLED, S.WAITING_EXTERNAL]
+    )
+    @pytest.mark.parametrize("with_the_move", [True, False])
+    async def test_progress_survives_everything_but_completion(
+        self, world: World, to: JobState, with_the_move: bool
+    ) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        await world.store.record_progress(worker, [(found.id, found.run_lease, b'{"a": 1}')])
+        await world.store.register_callback(worker, found.id, found.run_lease, "t", 60.0)
+        said = b'{"percent": 2}' if with_the_move else None
+        await self.settle(world, worker, plan(found, to, seconds=0.0, progress=said))
+        left = (await self.read(world, found.id)).raw_progress
+        assert left == (said or b'{"a": 1}')
+        if to in (S.RETRYABLE, S.SCHEDULED, S.AVAILABLE):
+            again = await self.claim_one(world, worker)
+            assert again.raw_progress == left
+
+    async def test_a_rescued_job_is_given_with_its_progress(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        await world.store.record_progress(worker, [(found.id, found.run_lease, b"{}")])
+        await world.advance(100)
+        [lost] = await world.store.rescue(10, deadline_slack=0, kinds=["k"], strangers_after=0)
+        assert lost.job.raw_progress == b"{}"
+
+    async def test_completion_removes_the_progress_and_writes_the_output(
+        self, world: World
+    ) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        await world.store.record_progress(worker, [(found.id, found.run_lease, b"{}")])
+        await self.settle(
+            world, worker, plan(found, S.COMPLETED, progress=b"{}", output=b'{"n":  1.0}')
+        )
+        read = await self.read(world, found.id)
+        assert (read.raw_progress, read.raw_output, read.output) == (
+            None,
+            b'{"n":  1.0}',
+            {"n": 1.0},
+        )
+        [listed] = await self.all_jobs(world)
+        assert listed.raw_output == b'{"n":  1.0}'
+
+    async def test_a_stale_plan_writes_neither(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING)
+        await self.settle(world, worker, plan(found, S.RETRYABLE, seconds=60.0))
+        for to in (S.COMPLETED, S.RETRYABLE):
+            [late] = await self.settle(
+                world, worker, plan(found, to, seconds=0.0, progress=b"1", output=b"2")
+            )
+            assert not late.applied
+        read = await self.read(world, found.id)
+        assert (read.raw_progress, read.raw_output) == (None, None)
+
     async def test_nothing_to_settle_is_nothing(self, world: World) -> None:
         assert await world.store.settle([], worker=None) == []
 

@@ -106,7 +106,8 @@ def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[st
             else None
         )
         if found:
-            assert len(found[2].split(", ")) == len(signatures[found[1]]), found[1]
+            given = found[2].split(", ") if found[2] else []
+            assert len(given) == len(signatures[found[1]]), found[1]
 
 
 def test_no_sql_is_built_from_values() -> None:
@@ -224,6 +225,32 @@ def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
     loop = plan.index("Nested Loop")
     assert plan.index("Sort") > loop, plan
     assert re.search(r"Index Scan using jobs_pkey", plan), plan
+    assert "Hash" not in plan, plan
+
+
+def test_progress_is_written_in_the_order_of_the_ids(migrated: str) -> None:
+    """As settling does, and for the same reason."""
+    body = (FOLDER / "functions" / "record_progress.sql").read_text()
+    found = re.search(r"UPDATE awa\.jobs AS j\b.*?RETURNING j\.id", body, re.DOTALL)
+    assert found
+    statement = found[0].replace("= worker", "= $4")
+    given = r"unnest\(job_ids, run_leases, record_progress.progress\)"
+    arrays = "unnest($1::bigint[], $2::bigint[], $3::json[])"
+    statement, replaced = re.subn(given, arrays, statement)
+    assert replaced == 1
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO awa.jobs (kind, queue, args) SELECT 'k', 'q', '{}' FROM generate_series(1, 2000)"
+        )
+        connection.execute("ANALYZE awa.jobs")
+        for setting in re.findall(r"SET ((?:enable|plan)_\w+) = (\w+)", body):
+            connection.execute(" = ".join(("SET " + setting[0], setting[1])).encode())
+        cursor = psycopg.RawCursor(connection)
+        cursor.execute(f"EXPLAIN {statement}".encode(), [None, None, None, 1])
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    loop = plan.index("Nested Loop")
+    assert plan.index("Sort") > loop, plan
+    assert re.search(r"Index Scan using jobs_(pkey|running)", plan), plan
     assert "Hash" not in plan, plan
 
 
