@@ -17,7 +17,16 @@ import trio
 
 from .._core.errors import UndecodableArgs
 from .._core.job import JobState
-from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed
+from .._core.outcome import (
+    Abandoned,
+    Cut,
+    Ended,
+    Orphaned,
+    Raised,
+    Refused,
+    Returned,
+    ToFailed,
+)
 from .._core.plan import Plan
 from .._core.registry import Registry, Task
 from .._core.settings import Timings
@@ -230,7 +239,7 @@ class Ledger:
         if entry.attempt is None:
             # A rescue: its follow-ups are refused, the rescue is what matters.
             return attrs.evolve(entry.plan, inserts=()) if entry.plan.inserts else None
-        return self._planner.plan_settlement(ToFailed(cause), entry.attempt.claimed)
+        return self._planner.plan(Refused(cause), entry.attempt.claimed)
 
     def worth_telling(self, entries: Sequence[Entry]) -> bool:
         """See `finalize.Clerk`."""
