@@ -62,9 +62,8 @@ def test_its_header_says_what_it_does_returns_and_locks(path: Path) -> None:
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list[str]]) -> None:
     text = header(path)
-    shared = "awa.enqueue_many" in text and path.stem != "enqueue_many"
-    if shared:
-        text += header(FOLDER / "functions" / "enqueue_many.sql")
+    for other in re.findall(r"\bas (?:for )?awa\.(\w+)", text):
+        text += "\n" + header(FOLDER / "functions" / f"{other}.sql")
     for parameter in signatures[path.stem]:
         singular_of = {parameter + "s", re.sub("y$", "ies", parameter), parameter}
         assert any(re.search(rf"^--\s+{name}\b", text, re.MULTILINE) for name in singular_of), (
