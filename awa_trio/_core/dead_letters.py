@@ -45,6 +45,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], DeadLetterReason], ...] = (
     (TerminalError, DeadLetterReason.TERMINAL_ERROR),
 )
 
+
 def dead_letter_reason(ended: Ended, error: BaseException | str) -> DeadLetterReason:
     """Return why a job that failed is a dead letter.
 

@@ -412,27 +412,6 @@ class MemoryStore:
             del self._jobs[row.id]
         return len(old[:most])
 
-    # ---- inspecting
-
-    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
-        """See `_seam.protocol.Inspecting`."""
-        await anyio.lowlevel.checkpoint()
-        return [copy.copy(self._jobs[i]) for i in ids if i in self._jobs]
-
-    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
-        """See `_seam.protocol.Inspecting`."""
-        await anyio.lowlevel.checkpoint()
-        rows = [
-            copy.copy(row)
-            for row in sorted(self._jobs.values(), key=lambda row: -row.id)
-            if (wanted.states is None or row.state in wanted.states)
-            and (wanted.kind is None or row.kind == wanted.kind)
-            and (wanted.queue is None or row.queue == wanted.queue)
-            and (wanted.tag is None or wanted.tag in row.tags)
-            and (wanted.before_id is None or row.id < wanted.before_id)
-        ]
-        return rows[:most]
-
     # ---- dead letters
 
     def _dead_letters(self, wanted: DeadLetterFilter) -> list[JobDetails]:
@@ -516,6 +495,27 @@ class MemoryStore:
             self._let_go(row)
             del self._jobs[row.id]
         return Swept(len(batch), last_id)
+
+    # ---- inspecting
+
+    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return [copy.copy(self._jobs[i]) for i in ids if i in self._jobs]
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        rows = [
+            copy.copy(row)
+            for row in sorted(self._jobs.values(), key=lambda row: -row.id)
+            if (wanted.states is None or row.state in wanted.states)
+            and (wanted.kind is None or row.kind == wanted.kind)
+            and (wanted.queue is None or row.queue == wanted.queue)
+            and (wanted.tag is None or wanted.tag in row.tags)
+            and (wanted.before_id is None or row.id < wanted.before_id)
+        ]
+        return rows[:most]
 
     # ---- hearing
 

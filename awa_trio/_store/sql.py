@@ -225,27 +225,6 @@ class SqlStore:
         )
         return cast("int", await self._value(PRUNE, parameters))
 
-    # ---- inspecting
-
-    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
-        """See `_seam.protocol.Inspecting`."""
-        return [_details(row) for row in await self._rows(GET, (arrays.int8s(ids),))]
-
-    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
-        """See `_seam.protocol.Inspecting`."""
-        rows = await self._rows(
-            LIST,
-            (
-                None if wanted.states is None else arrays.texts(wanted.states),
-                wanted.kind,
-                wanted.queue,
-                wanted.tag,
-                None if wanted.before_id is None else Int8(wanted.before_id),
-                Int4(most),
-            ),
-        )
-        return [_details(row) for row in rows]
-
     # ---- dead letters
 
     async def list_dead_letters(self, wanted: DeadLetterFilter, most: int) -> list[JobDetails]:
@@ -277,6 +256,27 @@ class SqlStore:
         parameters = (*_which(wanted), Int8(after_id), Int4(most))
         [(done, last_id)] = await self._rows(PURGE_DEAD_LETTERS, parameters)
         return Swept(done, last_id)
+
+    # ---- inspecting
+
+    async def get(self, ids: Sequence[int]) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        return [_details(row) for row in await self._rows(GET, (arrays.int8s(ids),))]
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(
+            LIST,
+            (
+                None if wanted.states is None else arrays.texts(wanted.states),
+                wanted.kind,
+                wanted.queue,
+                wanted.tag,
+                None if wanted.before_id is None else Int8(wanted.before_id),
+                Int4(most),
+            ),
+        )
+        return [_details(row) for row in rows]
 
 
 def _which(wanted: DeadLetterFilter) -> tuple[Any, ...]:

@@ -1059,7 +1059,9 @@ class StoreContract:
     ) -> Swept:
         strict = options.pop("strict", False)
         changes = Replacements(
-            options.pop("to_queue", None), options.pop("priority", None), options.pop("at", None)
+            options.pop("to_queue", None),
+            options.pop("priority", None),
+            options.pop("at", None),
         )
         wanted = DeadLetterFilter(**options)
         retry = world.store.retry_dead_letters
