@@ -7,7 +7,7 @@ what does an enqueue of this class mean; what follows this outcome.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -116,9 +116,9 @@ class Registry:
             self._early.setdefault(args_type, []).append(spec)
         self._specs.setdefault((kind, spec.outcome), []).append(spec)
 
-    def specs(self, kind: str, outcome: Outcome) -> Sequence[FollowUpSpec]:
+    def specs(self, kind: str, outcome: Outcome) -> list[FollowUpSpec]:
         """The follow-ups of an outcome, in the order they were registered."""
-        return self._specs.get((kind, outcome), ())
+        return self._specs.get((kind, outcome), [])
 
     def knows_follow_ups(self, kind: str) -> bool:
         """Whether this application would know of follow-ups registered for a kind.
