@@ -355,6 +355,7 @@ def test_or_those_it_is_given() -> None:
         "new": awa.QueueSettings(),
     }
     own = awa.QueueSettings(max_workers=2)
+    assert worker_queues(app, {"set": None}) == worker_queues(app, ["set"])
     assert worker_queues(app, {"set": 5, "new": own}) == {
         "set": awa.QueueSettings(max_workers=5, deadline=7),
         "new": own,
