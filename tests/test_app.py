@@ -355,6 +355,7 @@ def test_or_those_it_is_given() -> None:
         "new": awa.QueueSettings(),
     }
     own = awa.QueueSettings(max_workers=2)
+    assert worker_queues(app, {"set": None}) == worker_queues(app, ["set"])
     assert worker_queues(app, {"set": 5, "new": own}) == {
         "set": awa.QueueSettings(max_workers=5, deadline=7),
         "new": own,
@@ -411,10 +412,33 @@ def generating(args: Work, job: awa.JobRow) -> Any:
     ],
     ids=["async", "async generator", "generator", "async object", "async partial"],
 )
-@pytest.mark.parametrize("outcome", ["on_completed", "on_exhausted"])
+@pytest.mark.parametrize("outcome", ["on_completed", "on_exhausted", "on_rescued"])
 def test_a_follow_up_that_would_wait_is_refused(function: Any, outcome: str) -> None:
     with pytest.raises(awa.ConfigurationError, match="must be an ordinary function"):
         getattr(awa.App(), outcome)(Work)(function)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "parameters"),
+    [
+        ("on_completed", "args, job"),
+        ("on_retried", "args, job, error, seconds"),
+        ("on_exhausted", "args, job, error"),
+        ("on_cancelled", "args, job, reason"),
+        ("on_waiting_for_callback", "args, job, token"),
+        ("on_rescued", "args, job, reason"),
+    ],
+)
+def test_a_follow_up_that_cannot_be_called_with_what_it_gets_is_refused(
+    outcome: str, parameters: str
+) -> None:
+    on = getattr(awa.App(), outcome)(Work)
+    message = f"of {outcome} is called with \\({parameters}\\); let it take these"
+    for wrong in (lambda: None, lambda args, job, a, b, c: None, lambda args, *, job: None):
+        with pytest.raises(awa.ConfigurationError, match=message):
+            on(wrong)
+    on(lambda *facts: None)
+    on(lambda args, job, a=1, b=2: None)
 
 
 def test_a_follow_up_is_for_a_class() -> None:

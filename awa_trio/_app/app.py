@@ -9,6 +9,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, final
 
+import attrs
+
 from .._core.backoff import Backoff
 from .._core.codec import Codec
 from .._core.errors import ConfigurationError, InvalidRequest
@@ -120,7 +122,14 @@ class App:
         defaults = KindDefaults(queue, priority, max_attempts, args_type)
         self._registry.declare(args_type, name, defaults)
 
-    def queue(self, name: str, *, max_workers: int = 50, deadline: float = 300.0) -> None:
+    def queue(
+        self,
+        name: str,
+        *,
+        max_workers: int = 50,
+        deadline: float = 300.0,
+        dead_letters: bool = True,
+    ) -> None:
         """Set how a worker serves one queue.
 
         Args:
@@ -128,6 +137,7 @@ class App:
           max_workers: attempts that one worker runs at once.
           deadline: seconds an attempt may take, unless its task or job says otherwise; 0
               for no limit.
+          dead_letters: whether its jobs that fail become dead letters, see `DeadLetters`.
 
         Raises:
           ConfigurationError: the queue is set twice, or a value is out of its range.
@@ -135,42 +145,104 @@ class App:
         _check_queue(name)
         if name in self._registry.queues:
             raise ConfigurationError(f"queue {name!r} is set twice; remove one of them")
-        self._registry.queues[name] = QueueSettings(max_workers=max_workers, deadline=deadline)
+        self._registry.queues[name] = QueueSettings(
+            max_workers=max_workers, deadline=deadline, dead_letters=dead_letters
+        )
 
     def on_completed(self, args_type: type) -> Callable[[F], F]:
-        """Register a follow-up for jobs of a class that complete.
+        """Register a follow-up for jobs of a class that complete: ``f(args, job)``.
 
-        The function gets the arguments and the job's row, and returns arguments, an
-        `EnqueueRequest`, a list of these, or None. It is an ordinary function, runs before
-        the completing transaction, and what it returns commits with the completion, before
-        what the handler staged. If it raises, the attempt fails.
+        The function gets the arguments and the job's row, as a `JobRow`, and returns
+        arguments, an `EnqueueRequest`, a list of these, or None. It is an ordinary
+        function, runs before the transaction that moves the job, and what it returns
+        commits with that, before what the handler staged. Options, limits and
+        deduplication are those of `Client.enqueue`. If it raises, the attempt fails.
 
         Args:
-          args_type: the class of the arguments of the jobs that complete. Its task may be
-              registered later.
+          args_type: the class of the arguments of the jobs. Its task may be registered
+              later.
 
         Raises:
-          ConfigurationError: the function is a coroutine function or a generator, or the
-              class is a plain dict.
+          ConfigurationError: the function is a coroutine function or a generator, or takes
+              other parameters; or the class is a plain dict.
 
         Source: ADR-046, "How they are inserted".
         """
         return self._follow(args_type, Outcome.COMPLETED)
 
-    def on_exhausted(self, args_type: type) -> Callable[[F], F]:
-        """Register a follow-up for jobs of a class that fail for good.
+    def on_retried(self, args_type: type) -> Callable[[F], F]:
+        """Register a follow-up for failed attempts that leave another: ``f(args, job, error, seconds)``.
 
-        As `on_completed`, with the recorded error as the third argument. It runs for a
-        terminal error, a last attempt, and an attempt that a staging error poisoned. If it
-        raises, that is logged, and the job fails without it.
+        As `on_completed`, with the recorded error, which is empty after `RetryAfter`, and
+        the seconds until the next attempt. An attempt that is given back fires nothing:
+        a `Snooze`, a shutdown, an operator's retry. If the function raises, the job fails.
 
         Args:
-          args_type: the class of the arguments of the jobs that fail.
+          args_type: as for `on_completed`.
+
+        Raises:
+          ConfigurationError: as `on_completed`.
+        """
+        return self._follow(args_type, Outcome.RETRIED)
+
+    def on_exhausted(self, args_type: type) -> Callable[[F], F]:
+        """Register a follow-up for jobs that fail for good: ``f(args, job, error)``.
+
+        As `on_completed`, with the recorded error. It runs for a terminal error, a last
+        attempt, also one that is rescued, and an attempt that a staging error poisoned. If
+        it raises, that is logged, and the job fails without it.
+
+        Args:
+          args_type: as for `on_completed`.
 
         Raises:
           ConfigurationError: as `on_completed`.
         """
         return self._follow(args_type, Outcome.EXHAUSTED)
+
+    def on_cancelled(self, args_type: type) -> Callable[[F], F]:
+        """Register a follow-up for jobs that are cancelled: ``f(args, job, reason)``.
+
+        As `on_completed`, with the reason. It runs where the job is cancelled: in the
+        worker for a handler's `Cancel`, in the client for `Jobs.cancel`, which is refused
+        if the function raises. A job that is cancelled as the duplicate of another fires
+        nothing.
+
+        Args:
+          args_type: as for `on_completed`.
+
+        Raises:
+          ConfigurationError: as `on_completed`.
+        """
+        return self._follow(args_type, Outcome.CANCELLED)
+
+    def on_waiting_for_callback(self, args_type: type) -> Callable[[F], F]:
+        """Register a follow-up for attempts that wait for a callback: ``f(args, job, token)``.
+
+        As `on_completed`, with the callback's token. If the function raises, the job fails.
+
+        Args:
+          args_type: as for `on_completed`.
+
+        Raises:
+          ConfigurationError: as `on_completed`.
+        """
+        return self._follow(args_type, Outcome.WAITING_FOR_CALLBACK)
+
+    def on_rescued(self, args_type: type) -> Callable[[F], F]:
+        """Register a follow-up for attempts that others took over: ``f(args, job, reason)``.
+
+        As `on_completed`, with why in a word: ``stale_worker`` or ``deadline``, of a worker
+        that is dead or does not do its duty. It runs if another attempt is left, else
+        `on_exhausted` does. If it raises, that is logged, and the job is rescued without it.
+
+        Args:
+          args_type: as for `on_completed`.
+
+        Raises:
+          ConfigurationError: as `on_completed`.
+        """
+        return self._follow(args_type, Outcome.RESCUED)
 
     def _follow(self, args_type: type, outcome: Outcome) -> Callable[[F], F]:
         def register(function: F) -> F:
@@ -180,6 +252,15 @@ class App:
                     f"follow-up {_name(function)} must be an ordinary function that returns: it"
                     " runs between the handler and its commit, and must not wait for anything"
                 )
+            try:
+                inspect.signature(function).bind(*outcome.parameters)
+            except TypeError:
+                raise ConfigurationError(
+                    f"follow-up {_name(function)} of on_{outcome.value} is called with"
+                    f" ({', '.join(outcome.parameters)}); let it take these"
+                ) from None
+            except ValueError:
+                pass  # a callable of C, which does not say
             self._registry.follow(args_type, FollowUpSpec(outcome, function))
             return function
 
@@ -200,7 +281,7 @@ def registry_of(app: App) -> Registry:
 
 
 def worker_queues(
-    app: App, queues: Mapping[str, QueueSettings | int] | typing.Iterable[str] | None
+    app: App, queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None
 ) -> dict[str, QueueSettings]:
     """Return the queues a worker serves: as given, else all that the app knows.
 
@@ -217,10 +298,11 @@ def worker_queues(
     chosen: dict[str, QueueSettings] = {}
     for name in queues:
         _check_queue(name)
-        given = queues[name] if isinstance(queues, Mapping) else registry.queue_settings(name)
-        if not isinstance(given, QueueSettings):
-            deadline = registry.queue_settings(name).deadline
-            given = QueueSettings(max_workers=given, deadline=deadline)
+        given = queues[name] if isinstance(queues, Mapping) else None
+        if given is None:
+            given = registry.queue_settings(name)
+        elif not isinstance(given, QueueSettings):
+            given = attrs.evolve(registry.queue_settings(name), max_workers=given)
         chosen[name] = given
     if not chosen:
         raise ConfigurationError("queues is empty: a worker needs at least one queue to serve")

@@ -7,43 +7,25 @@ from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
-from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, Unpack, final
+from typing import Any, Protocol, Unpack, final
 
 import anyio
 import psycopg
 
-from .._core.errors import (
-    DatabaseUnavailable,
-    InvalidTransition,
-    JobNotFound,
-    UniqueConflict,
-)
+from .._core.errors import InvalidTransition, JobNotFound
 from .._core.job import JobDetails, JobState
-from .._core.outcome import CancelRequested, Ended, RetryRequested
-from .._core.registry import Registry
+from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
-from .._runtime.planner import Planner
-from .._seam.errors import KeyTaken, LockTimeout, Rejected, Transient
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
-from .app import App, registry_of
+from . import calls
+from .app import App
+from .calls import public_errors, transaction_errors
+from .dead_letters import DeadLetters
 from .joining import enqueue_many_prepared, prepare, prepare_many
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-#: Jobs in one statement of `Client.enqueue_many`.
-CHUNK = 5_000
-
-#: Seconds any one call may take, so that a server that went silent is noticed.
-CALL_TIMEOUT = 60.0
-
-#: How often a call that was rolled back by a deadlock is made again.
-TRIES = 4
+from .moving import Mover
 
 
 class Backend(Protocol):
@@ -63,42 +45,6 @@ class Backend(Protocol):
         ...
 
 
-@contextmanager
-def _public_errors(doing: str) -> Iterator[None]:
-    """Turn a store's errors into those that users know."""
-    try:
-        with anyio.fail_after(CALL_TIMEOUT):
-            yield
-    except TimeoutError as error:
-        raise DatabaseUnavailable(
-            f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
-        ) from error
-    except (Transient, LockTimeout) as error:
-        raise DatabaseUnavailable(f"{doing}: {error}") from (error.__cause__ or error)
-    except Rejected as error:
-        # A trigger or a right of the user's own: the driver's error says which.
-        if error.__cause__ is not None:
-            raise error.__cause__ from None
-        raise
-
-
-@contextmanager
-def _transaction_errors(doing: str) -> Iterator[None]:
-    """Turn the driver's errors into those that users know."""
-    try:
-        with anyio.fail_after(CALL_TIMEOUT):
-            yield
-    except TimeoutError as error:
-        raise DatabaseUnavailable(
-            f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
-        ) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
-            raise
-        reason = " ".join(str(error).split())
-        raise DatabaseUnavailable(f"{doing}: {reason}") from error
-
-
 @final
 class Client:
     """Puts jobs in and looks at them; `connect` makes one. Runs on Trio and on asyncio.
@@ -110,7 +56,8 @@ class Client:
     def __init__(self, backend: Backend, app: App | None) -> None:
         self._backend = backend
         self._app = app
-        self.jobs = Jobs(backend, Planner(registry_of(app) if app else Registry(), Random()))
+        self.jobs = Jobs(backend.store, Mover(backend.store, app))
+        self.dlq = DeadLetters(backend.store)
 
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job, in a transaction of its own.
@@ -165,7 +112,7 @@ class Client:
         return await self._enqueue(prepare_many(self._app, jobs, options))
 
     async def _enqueue(self, jobs: list[Any]) -> list[Enqueued]:
-        with _public_errors("enqueueing"):
+        with public_errors("enqueueing"):
             return await self._backend.store.enqueue(jobs)
 
     @asynccontextmanager
@@ -183,17 +130,17 @@ class Client:
         """
         block = AsyncExitStack()
         try:
-            with _transaction_errors("opening a transaction"):
+            with transaction_errors("opening a transaction"):
                 connection = await block.enter_async_context(self._backend.connection())
                 await block.enter_async_context(connection.transaction())
             yield Transaction(connection, self._app)
         except BaseException as error:
             # Rolling back is bounded too; a connection that cannot is closed, which does it.
-            with anyio.move_on_after(CALL_TIMEOUT), suppress(psycopg.Error):
+            with anyio.move_on_after(calls.CALL_TIMEOUT), suppress(psycopg.Error):
                 if await block.__aexit__(type(error), error, error.__traceback__):
                     return
             raise
-        with _transaction_errors("committing a transaction, which may have happened"):
+        with transaction_errors("committing a transaction, which may have happened"):
             await block.aclose()
 
 
@@ -239,9 +186,9 @@ class Transaction:
 class Jobs:
     """Look at jobs, cancel them, retry them: ``client.jobs``."""
 
-    def __init__(self, backend: Backend, planner: Planner) -> None:
-        self._store = backend.store
-        self._planner = planner
+    def __init__(self, store: Store, mover: Mover) -> None:
+        self._store = store
+        self._mover = mover
 
     async def get(self, job_id: int) -> JobDetails:
         """Read one job.
@@ -250,7 +197,7 @@ class Jobs:
           JobNotFound: there is none with this ID; retention may have removed it.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
-        with _public_errors("reading a job"):
+        with public_errors("reading a job"):
             found = await self._store.get([job_id])
         if not found:
             raise JobNotFound(job_id)
@@ -285,28 +232,46 @@ class Jobs:
         given = [state] if isinstance(state, str) else state
         states = None if given is None else tuple(JobState(one) for one in given)
         wanted = JobFilter(states, kind, queue, tag, before_id)
-        with _public_errors("listing jobs"):
+        with public_errors("listing jobs"):
             return await self._store.list(wanted, limit)
 
-    async def cancel(self, job_id: int, *, reason: str = "cancelled by an operator") -> bool:
+    async def cancel(
+        self,
+        job_id: int,
+        *,
+        reason: str = "cancelled by an operator",
+        without_follow_ups: bool = False,
+    ) -> bool:
         """Cancel a job, whatever it is doing; return whether this call did.
 
         False: it had ended already. A handler that is running is cancelled, and whatever
-        it does after that changes nothing.
+        it does after that changes nothing. Follow-ups registered with `App.on_cancelled`
+        commit with it.
+
+        Args:
+          job_id: the job.
+          reason: recorded on it.
+          without_follow_ups: leave the registered ones out, or say that there are none.
 
         Raises:
           JobNotFound: there is none with this ID.
+          FollowUpsUnknown: the client's app does not run its kind, or it has no app.
+          FollowUpError: a registered follow-up could not be made; nothing has changed.
+          UniqueConflict: another job holds its unique key, which it needs when cancelled.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         while True:
             job = await self.get(job_id)
             if job.state.terminal:
                 return False
-            if await self._move(job, CancelRequested(reason)):
+            ended = CancelRequested(reason)
+            if await self._mover.move(job, ended, without_follow_ups=without_follow_ups):
                 return True
 
     async def retry(self, job_id: int) -> None:
         """Let a job that failed or was cancelled run again, with all its attempts.
+
+        That is no outcome of an attempt, so no registered follow-up runs.
 
         Raises:
           JobNotFound: there is none with this ID.
@@ -326,21 +291,8 @@ class Jobs:
                 raise InvalidTransition(
                     f"job {job_id} is {job.state}: it will run without a retry"
                 )
-            if await self._move(job, RetryRequested()):
+            if await self._mover.move(job, RetryRequested()):
                 return
-
-    async def _move(self, job: JobDetails, ended: Ended) -> bool:
-        """Apply what was decided from a row as it was read; False if it has moved since."""
-        plan = self._planner.plan(ended, job)
-        assert plan is not None
-        try:
-            with _public_errors("changing a job"):
-                [settled] = await self._store.settle(
-                    [plan], worker=None, patience=CALL_TIMEOUT, strict=True
-                )
-        except KeyTaken as error:
-            raise UniqueConflict(job.id, error.holder_id) from error
-        return settled.applied
 
     async def wait(self, job_id: int) -> JobDetails:
         """Wait until a job has completed, failed or been cancelled; return it.

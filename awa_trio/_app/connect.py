@@ -14,7 +14,8 @@ from .._pg.pool import Pool
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
-from .client import CALL_TIMEOUT, Client
+from .calls import CALL_TIMEOUT
+from .client import Client
 from .connections import Opener, current_library
 from .schema import check_schema
 

@@ -20,7 +20,7 @@ async def run_worker(
     app: App,
     client: Client,
     *,
-    queues: Mapping[str, QueueSettings | int] | Iterable[str] | None = None,
+    queues: Mapping[str, QueueSettings | int | None] | Iterable[str] | None = None,
     grace: float = 25.0,
     timings: Timings | None = None,
     retention: Retention | None = None,
@@ -41,8 +41,9 @@ async def run_worker(
     Args:
       app: the tasks to run.
       client: the database; the worker opens connections of its own.
-      queues: the queues to serve, as names, or as a mapping to settings or to the attempts
-          to run at once. Default: ``default``, and every queue the app knows.
+      queues: the queues to serve, as names, or as a mapping to settings, to the attempts
+          to run at once, or to None for the app's own settings. Default: ``default``, and
+          every queue the app knows.
       grace: seconds the running attempts may take after `Worker.stop`.
       timings: how often it does what nobody asks it to do.
       retention: how long settled jobs are kept, if this worker is the one that removes them.

@@ -173,12 +173,37 @@ class StagingNotOffered(StagingError):
 class FollowUpError(TerminalError):
     """A registered follow-up function raised, or returned what cannot be enqueued.
 
-    Chained from the original error. The attempt fails, because its completion
-    would otherwise commit without the follow-up it was to have.
+    Chained from the original error. The attempt fails, because it would otherwise
+    commit without the follow-up it was to have. What a client asked for is refused,
+    and nothing has changed: mend the function, or say ``without_follow_ups=True``.
     """
 
-    def __init__(self, function: str) -> None:
-        super().__init__(f"the registered follow-up {function} could not be made")
+    function: str
+    """The function, with its module."""
+
+    def __init__(self, function: str, consequence: str = "") -> None:
+        super().__init__(f"the registered follow-up {function} could not be made{consequence}")
+        self.function = function
+
+
+class FollowUpsUnknown(AwaError):
+    """A client was asked to move a job whose registered follow-ups it cannot know.
+
+    They are registered with an app, and would silently be left out. Connect with the app
+    whose tasks run the kind, or say ``without_follow_ups=True``.
+    """
+
+    kind: str
+    """The job's kind."""
+
+    def __init__(self, doing: str, kind: str, has_app: bool) -> None:
+        why = "the app of this client does not run it" if has_app else "this client has no app"
+        super().__init__(
+            f"{doing}: nobody here knows what follow-ups are registered for kind {kind!r},"
+            f" because {why}; connect(..., app=...) with the app that does,"
+            " or say without_follow_ups=True"
+        )
+        self.kind = kind
 
 
 class InvalidValue(AwaError, ValueError):

@@ -97,6 +97,13 @@ class Orphaned:
 
 
 @attrs.frozen
+class Refused:
+    """The database refuses, for good, what the attempt's settlement would write."""
+
+    error: BaseException
+
+
+@attrs.frozen
 class CancelRequested:
     """Someone cancelled the job from outside."""
 
@@ -108,9 +115,10 @@ class RetryRequested:
     """Someone asked for another round of attempts."""
 
 
-Ended: TypeAlias = (
-    Returned | Raised | Abandoned | Rescued | Orphaned | CancelRequested | RetryRequested
-)
+Requested: TypeAlias = CancelRequested | RetryRequested
+"""What a client asks for, which can be told that it cannot be had."""
+
+Ended: TypeAlias = Returned | Raised | Abandoned | Rescued | Orphaned | Refused | Requested
 
 # ---- What becomes of the job -----------------------------------------------
 
@@ -205,6 +213,8 @@ def settle(ended: Ended, sealed: Sealed, job: Attempts) -> Settlement:
             return _failed_attempt(f"rescued: {reason.value}", job)
         case Orphaned():
             return ToAvailable(job.attempt - 1)
+        case Refused(error):
+            return ToFailed(error)
         case CancelRequested(reason):
             return ToCancelled(reason)
         case RetryRequested():

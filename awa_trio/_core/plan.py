@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, assert_never
 
 import attrs
 
 from .backoff import Backoff, delay
+from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
 from .job import JobState, PreparedInsert
 from .outcome import (
+    Ended,
     Leave,
+    Requested,
+    Rescued,
     Settlement,
     ToAvailable,
     ToCancelled,
@@ -92,14 +96,78 @@ class Plan:
     settlement: Settlement | None = None
     """What was decided, for those who observe it."""
     left_out: tuple[FollowUpError, ...] = ()
-    """Registered follow-ups of a failure that could not be made."""
+    """Registered follow-ups that could not be made, where the move must not wait for them."""
 
 
 class Outcome(enum.Enum):
     """The outcomes follow-ups can be registered for."""
 
     COMPLETED = "completed"
+    RETRIED = "retried"
     EXHAUSTED = "exhausted"
+    CANCELLED = "cancelled"
+    WAITING_FOR_CALLBACK = "waiting_for_callback"
+    RESCUED = "rescued"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """What a follow-up function of this outcome is called with, in order."""
+        return ("args", "job", *_ADDED.get(self, ()))
+
+
+#: What each outcome adds to the arguments and the row; `_facts` has the values.
+_ADDED: dict[Outcome, tuple[str, ...]] = {
+    Outcome.RETRIED: ("error", "seconds"),
+    Outcome.EXHAUSTED: ("error",),
+    Outcome.CANCELLED: ("reason",),
+    Outcome.WAITING_FOR_CALLBACK: ("token",),
+    Outcome.RESCUED: ("reason",),
+}
+
+
+def outcome_of(ended: Ended, settlement: Settlement) -> Outcome | None:
+    """Return the outcome whose follow-ups a settlement fires; None if it fires none.
+
+    What gives an attempt back, a snooze or a hand-back, is no outcome: the job will run as
+    if that attempt had not been. Nor is a retry that a person asks for.
+    """
+    match settlement:
+        case ToCompleted():
+            return Outcome.COMPLETED
+        case ToRetryable():
+            return Outcome.RESCUED if isinstance(ended, Rescued) else Outcome.RETRIED
+        case ToFailed():
+            return Outcome.EXHAUSTED
+        case ToCancelled():
+            return Outcome.CANCELLED
+        case ToWaiting():
+            return Outcome.WAITING_FOR_CALLBACK
+        case ToScheduled() | ToAvailable() | Leave():
+            return None
+        case _:
+            assert_never(settlement)
+
+
+class IfBroken(enum.Enum):
+    """What becomes of a move whose registered follow-up cannot be made."""
+
+    FAIL = "the attempt fails instead"
+    REFUSE = "nothing changes, and whoever asked is told"
+    LEAVE_OUT = "it is made without"
+
+
+def if_broken(ended: Ended, outcome: Outcome) -> IfBroken:
+    """Decide what becomes of a move whose registered follow-up cannot be made.
+
+    A client can be told. Nobody waits for a rescue, and a failure has nowhere further to
+    go: these must not be kept from happening. Every other attempt fails, because it would
+    otherwise commit without the follow-up it was to have.
+    """
+    if isinstance(ended, Requested):
+        return IfBroken.REFUSE
+    if isinstance(ended, Rescued) or outcome is Outcome.EXHAUSTED:
+        return IfBroken.LEAVE_OUT
+    return IfBroken.FAIL
 
 
 @attrs.frozen
@@ -108,7 +176,7 @@ class FollowUpSpec:
 
     outcome: Outcome
     function: Callable[..., object]
-    """Takes the job's args, its row, and for `Outcome.EXHAUSTED` the recorded error."""
+    """Takes what `Outcome.parameters` says."""
 
     @property
     def name(self) -> str:
@@ -126,47 +194,56 @@ def plan(
     settlement: Settlement,
     job: Subject,
     *,
+    ended: Ended,
     args: Callable[[], object],
     specs: Callable[[Outcome], Sequence[FollowUpSpec]],
     prepare: Prepare,
     fraction: float,
     backoff: Backoff | None = None,
+    dead_letters: bool = True,
 ) -> Plan | None:
     """Turn a settlement into what is written, or None if nothing is.
 
     Args:
       settlement: what `outcome.settle` decided.
       job: the job as claimed or read. The plan applies to no other state of it.
+      ended: what it was decided from.
       args: decodes the job's arguments, for registered follow-ups; may raise.
       specs: the follow-ups registered for the job's kind.
       prepare: validates and serializes what they return; may raise.
       fraction: a random number from 0 to 1, for the backoff.
       backoff: the task's own delays.
+      dead_letters: whether a job of this queue that fails becomes a dead letter.
+
+    Raises:
+      FollowUpError: a registered follow-up could not be made, and a client asked for this.
     """
     if isinstance(settlement, Leave):
         return None
+    move = transition(settlement, job, fraction=fraction, backoff=backoff)
+    outcome = outcome_of(ended, settlement)
     registered: list[PreparedInsert] = []
-    left_out: list[FollowUpError] = []
-    if isinstance(settlement, ToCompleted):
-        try:
-            for spec in specs(Outcome.COMPLETED):
-                registered += _inserts(spec, args, (job,), prepare)
-        except FollowUpError as error:
-            registered.clear()
-            settlement = ToFailed(error)
-    if isinstance(settlement, ToFailed):
-        for spec in specs(Outcome.EXHAUSTED):
-            try:
-                registered += _inserts(spec, args, (job, report(settlement.error)), prepare)
-            except FollowUpError as error:
-                # A failure of the failure path must not keep the job from failing.
-                left_out.append(error)
+    broken: list[FollowUpError] = []
+    if outcome is not None and (functions := specs(outcome)):
+        policy = if_broken(ended, outcome)
+        facts = (job, *_facts(ended, settlement, move))
+        registered, broken = _registered(functions, args, facts, prepare)
+        if broken and policy is IfBroken.REFUSE:
+            raise broken[0]
+        if broken and policy is IfBroken.FAIL:
+            settlement = ToFailed(_besides(broken[0], settlement))
+            move = transition(settlement, job, fraction=fraction)
+            facts = (job, *_facts(ended, settlement, move))
+            functions = specs(Outcome.EXHAUSTED)
+            registered, broken = _registered(functions, args, facts, prepare)
+    if dead_letters and isinstance(settlement, ToFailed):
+        move.dead_letter = dead_letter_reason(ended, settlement.error)
     staged = settlement.follow_ups if isinstance(settlement, ToCompleted) else ()
     return Plan(
-        move=transition(settlement, job, fraction=fraction, backoff=backoff),
+        move=move,
         inserts=(*registered, *staged) if registered else staged,
         settlement=settlement,
-        left_out=tuple(left_out),
+        left_out=tuple(broken),
     )
 
 
@@ -247,6 +324,47 @@ def _parts(error: BaseException | str | None) -> list[Exception]:
     if error is None:
         return []
     return [error] if isinstance(error, Exception) else [RuntimeError(str(error))]
+
+
+def _besides(broken: FollowUpError, settlement: Settlement) -> BaseException:
+    """What to record of a follow-up that failed: with why the attempt had failed, if it had."""
+    if isinstance(settlement, ToRetryable) and settlement.error is not None:
+        return ExceptionGroup("and its follow-up failed", [*_parts(settlement.error), broken])
+    return broken
+
+
+def _facts(ended: Ended, settlement: Settlement, move: Transition) -> tuple[object, ...]:
+    """What the outcome of a settlement adds, as `Outcome.parameters` names it."""
+    match settlement:
+        case ToRetryable() if isinstance(ended, Rescued):
+            return (ended.reason.name.lower(),)
+        case ToRetryable():
+            return (move.error or "", move.seconds)
+        case ToFailed():
+            return (move.error,)
+        case ToCancelled(reason):
+            return (reason,)
+        case ToWaiting(token):
+            return (token,)
+        case _:
+            return ()
+
+
+def _registered(
+    specs: Sequence[FollowUpSpec],
+    args: Callable[[], object],
+    facts: tuple[object, ...],
+    prepare: Prepare,
+) -> tuple[list[PreparedInsert], list[FollowUpError]]:
+    """Call each function; what they return, and the errors of those that could not."""
+    inserts: list[PreparedInsert] = []
+    broken: list[FollowUpError] = []
+    for spec in specs:
+        try:
+            inserts += _inserts(spec, args, facts, prepare)
+        except FollowUpError as error:
+            broken.append(error)
+    return inserts, broken
 
 
 def _inserts(

@@ -14,7 +14,7 @@ import attrs
 
 from .backoff import Backoff
 from .codec import Codec
-from .errors import ConfigurationError, InvalidRequest, UnknownKind
+from .errors import ConfigurationError, InvalidRequest, UndecodableArgs, UnknownKind
 from .job import PreparedInsert
 from .kinds import kind_of
 from .plan import FollowUpSpec, Outcome
@@ -120,6 +120,14 @@ class Registry:
         """The follow-ups of an outcome, in the order they were registered."""
         return self._specs.get((kind, outcome), [])
 
+    def knows_follow_ups(self, kind: str) -> bool:
+        """Whether this application would know of follow-ups registered for a kind.
+
+        It does if it runs the kind. One that only declares it, to enqueue it, has not
+        imported what follows; unless something is registered for it here.
+        """
+        return kind in self.tasks or any(of == kind for of, _ in self._specs)
+
     def _move_early(self, args_type: type, kind: str) -> None:
         """File what was registered for a class before it under the kind that it has."""
         for spec in self._early.pop(args_type, ()):
@@ -212,6 +220,17 @@ class Registry:
           UndecodableArgs: they do not fit.
         """
         return self.codec.decode(raw, task.args_type)
+
+    def decode_kind(self, kind: str, raw: bytes) -> Any:
+        """Decode the arguments of a job that may be another application's to run.
+
+        Raises:
+          UndecodableArgs: they do not fit, or the kind is not known here.
+        """
+        known = self._declared.get(kind)
+        if known is None:
+            raise UndecodableArgs(f"this application does not know kind {kind!r}")
+        return self.codec.decode(raw, known.args_type)
 
     def queue_settings(self, queue: str) -> QueueSettings:
         """A queue's settings: as registered, else the defaults."""

@@ -286,6 +286,31 @@ def make_template(
     return Template(job, opts, defaults.args_type)
 
 
+@attrs.frozen
+class Replacements:
+    """What is to be different about a job that runs again; None leaves it as it was."""
+
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    """Earliest start, in UTC; None for at once."""
+
+
+def replacements(
+    *, queue: str | None, priority: int | None, run_at: datetime | None
+) -> Replacements:
+    """Check what is to be different about a job that runs again, by the rules of a request.
+
+    Raises:
+      InvalidRequest: one is broken.
+    """
+    return Replacements(
+        None if queue is None else _name("queue", queue),
+        None if priority is None else _whole("priority", priority, PRIORITIES),
+        None if run_at is None else _instant(run_at),
+    )
+
+
 def public_metadata(metadata: bytes | str | None) -> dict[str, Any]:
     """Decode a job's metadata as its handler sees it: without what is reserved."""
     if metadata is None:

@@ -48,6 +48,13 @@ def _count(*, default: int, least: int, most: int) -> int:
     return attrs.field(default=default, validator=check, kw_only=True)
 
 
+def _check_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(
+            f"{type(instance).__name__}({attribute.name}={value!r}): give True or False"
+        )
+
+
 @attrs.frozen
 class QueueSettings:
     """How one worker serves one queue.
@@ -63,6 +70,11 @@ class QueueSettings:
     deadline: float = _seconds(default=300.0)
     """Seconds an attempt may take, unless its task or its job says otherwise; 0 for
     no limit. Five minutes: a handler that hangs is found before anybody is woken."""
+
+    dead_letters: bool = attrs.field(default=True, kw_only=True, validator=_check_bool)
+    """Whether its jobs that fail become dead letters: with the reason in a word, in
+    ``client.dlq``, and kept ten times as long. A failure is worth looking at unless
+    somebody says that it is not."""
 
 
 @attrs.frozen
@@ -143,4 +155,11 @@ class Retention:
     """Seconds a completed job is kept; ``math.inf`` for ever."""
 
     failed: float = _seconds(default=72 * 3600.0, most=MAX_RETENTION, allow_infinite=True)
-    """Seconds a failed or cancelled job is kept; ``math.inf`` for ever."""
+    """Seconds a failed or cancelled job is kept, unless it is a dead letter; ``math.inf``
+    for ever."""
+
+    dead_letters: float = _seconds(
+        default=30 * 24 * 3600.0, most=MAX_RETENTION, allow_infinite=True
+    )
+    """Seconds a dead letter is kept; ``math.inf`` for ever. A month: long enough for a
+    person to come back from holiday and find what needs them."""

@@ -17,7 +17,17 @@ import trio
 
 from .._core.errors import FollowUpError, LeaseLost, UndecodableArgs
 from .._core.job import JobState
-from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed, leaves
+from .._core.outcome import (
+    Abandoned,
+    Cut,
+    Ended,
+    Orphaned,
+    Raised,
+    Refused,
+    Returned,
+    ToFailed,
+    leaves,
+)
 from .._core.plan import Plan
 from .._core.registry import Registry, Task
 from .._core.settings import Timings
@@ -269,7 +279,7 @@ class Ledger:
         if entry.attempt is None:
             # A rescue: its follow-ups are refused, the rescue is what matters.
             return attrs.evolve(entry.plan, inserts=()) if entry.plan.inserts else None
-        plan = self._planner.plan_settlement(ToFailed(cause), entry.attempt.claimed)
+        plan = self._planner.plan(Refused(cause), entry.attempt.claimed)
         leave(entry.attempt, plan)
         return plan
 

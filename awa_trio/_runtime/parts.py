@@ -61,7 +61,7 @@ def assemble(
       random: for jitter.
       crashed: told of what must bring the worker down.
     """
-    planner = Planner(registry, random)
+    planner = Planner(registry, random, queues)
     slots = [Slots(queue, settings) for queue, settings in queues.items()]
     kinds = {kind: task.deadline for kind, task in registry.tasks.items()}
     threads = trio.CapacityLimiter(max(1, sum(s.settings.max_workers for s in slots)))

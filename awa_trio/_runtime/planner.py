@@ -7,7 +7,7 @@ one random number.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from .._core.errors import UndecodableArgs
@@ -17,6 +17,7 @@ from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_comple
 from .._core.registry import Registry
 from .._core.report import headline
 from .._core.request import EnqueueOptions
+from .._core.settings import QueueSettings
 from .._core.staging import NOTHING_STAGED, Sealed
 
 logger = logging.getLogger("awa_trio.worker")
@@ -28,11 +29,18 @@ class Planner:
     Args:
       registry: its tasks and follow-ups.
       random: for the jitter of backoffs.
+      queues: settings of queues that go before the application's own.
     """
 
-    def __init__(self, registry: Registry, random: Random) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        random: Random,
+        queues: Mapping[str, QueueSettings] | None = None,
+    ) -> None:
         self._registry = registry
         self._random = random
+        self._queues = queues or {}
 
     def prepare(self, args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
         """Prepare a follow-up of job ``by``.
@@ -49,6 +57,8 @@ class Planner:
         job: Subject,
         sealed: Sealed = NOTHING_STAGED,
         args: object = None,
+        *,
+        without_follow_ups: bool = False,
     ) -> Plan | None:
         """Decide what an ending writes; None if nothing.
 
@@ -57,50 +67,55 @@ class Planner:
           job: the job as claimed or read.
           sealed: what the attempt staged.
           args: the job's arguments, if they have been decoded.
+          without_follow_ups: leave the registered ones out.
+
+        Raises:
+          FollowUpError: a registered follow-up could not be made, and a client asked for this.
         """
         settlement = settle(ended, sealed, job)
-        if sealed.follow_ups and not isinstance(settlement, ToCompleted):
+        if isinstance(settlement, ToCompleted):
+            if without_follow_ups or not self._registry.specs(job.kind, Outcome.COMPLETED):
+                return plan_completed(settlement, job)
+        elif sealed.follow_ups:
             _log_discarded(settlement, job, sealed)
-        return self.plan_settlement(settlement, job, args)
-
-    def plan_settlement(
-        self, settlement: Settlement, job: Subject, args: object = None
-    ) -> Plan | None:
-        """Decide what a settlement writes; None if nothing."""
-        if isinstance(settlement, ToCompleted) and not self._registry.specs(
-            job.kind, Outcome.COMPLETED
-        ):
-            return plan_completed(settlement, job)
         task = self._registry.tasks.get(job.kind)
 
         def decoded() -> object:
             if args is not None:
                 return args
-            if task is None or not isinstance(job, JobRow):
-                raise UndecodableArgs(f"this application has no task of kind {job.kind!r}")
-            return self._registry.decode(task, job.raw_args)
+            if not isinstance(job, JobRow):
+                raise UndecodableArgs("the job was not read with its arguments")
+            return self._registry.decode_kind(job.kind, job.raw_args)
 
         def specs(outcome: Outcome) -> Sequence[FollowUpSpec]:
-            return self._registry.specs(job.kind, outcome)
+            return () if without_follow_ups else self._registry.specs(job.kind, outcome)
 
         made = plan(
             settlement,
             job,
+            ended=ended,
             args=decoded,
             specs=specs,
             prepare=lambda returned: self.prepare(returned, {}, job.id),
             fraction=self._random.random(),
             backoff=None if task is None else task.backoff,
+            dead_letters=self._keeps_dead_letters(job),
         )
         for error in () if made is None else made.left_out:
             logger.error(
-                "job %d (%s) failed without its follow-up: %s: %s",
+                "job %d (%s) was settled without its follow-up: %s: %s",
                 job.id,
                 job.kind,
                 error,
                 headline(error.__cause__ or error),
             )
         return made
+
+    def _keeps_dead_letters(self, job: Subject) -> bool:
+        if not isinstance(job, JobRow):
+            return True
+        settings = self._queues.get(job.queue) or self._registry.queue_settings(job.queue)
+        return settings.dead_letters
 
 
 def _log_discarded(settlement: Settlement, job: Subject, sealed: Sealed) -> None:

@@ -1,6 +1,6 @@
 """What a store does for the runtime and the client.
 
-Four protocols, because the dispatcher should not be able to remove jobs, nor a list
+Five protocols, because the dispatcher should not be able to remove jobs, nor a list
 of jobs to claim one. A store offers all of them.
 
 Every method is one transaction, and may be repeated when its answer was lost. Each
@@ -21,9 +21,20 @@ from typing import NoReturn, Protocol
 
 from .._core.job import JobDetails, PreparedInsert
 from .._core.plan import Plan
+from .._core.request import Replacements
 from .._core.settings import Retention
 from .hearing import Hear
-from .values import Claimed, Enqueued, Held, JobFilter, LostJob, Settled, Want
+from .values import (
+    Claimed,
+    DeadLetterFilter,
+    Enqueued,
+    Held,
+    JobFilter,
+    LostJob,
+    Settled,
+    Swept,
+    Want,
+)
 
 
 class Producing(Protocol):
@@ -228,7 +239,51 @@ class Inspecting(Protocol):
         ...
 
 
-class Store(Producing, Working, Upkeep, Inspecting, Protocol):
+class KeepingDeadLetters(Protocol):
+    """What is done with jobs that failed and became dead letters, a batch at a time."""
+
+    async def list_dead_letters(self, wanted: DeadLetterFilter, most: int) -> list[JobDetails]:
+        """A page of dead letters, newest first."""
+        ...
+
+    async def retry_dead_letters(
+        self,
+        wanted: DeadLetterFilter,
+        most: int,
+        changes: Replacements,
+        *,
+        after_id: int = 0,
+        strict: bool = False,
+    ) -> Swept:
+        """Let dead letters run again, with all their attempts, by ascending ID.
+
+        Args:
+          wanted: which; ``before_id`` is not looked at.
+          most: how many to look at.
+          changes: what is to be different about them.
+          after_id: only those with a greater ID: the next batch.
+          strict: raise `KeyTaken` and change nothing, rather than leave a job alone whose
+              unique key another holds.
+
+        Raises:
+          KeyTaken: only if ``strict``.
+        """
+        ...
+
+    async def purge_dead_letters(
+        self, wanted: DeadLetterFilter, most: int, *, after_id: int = 0
+    ) -> Swept:
+        """Remove dead letters with their unique keys, by ascending ID.
+
+        Args:
+          wanted: which; ``before_id`` is not looked at.
+          most: how many.
+          after_id: only those with a greater ID: the next batch.
+        """
+        ...
+
+
+class Store(Producing, Working, Upkeep, Inspecting, KeepingDeadLetters, Protocol):
     """Everything a store does."""
 
 

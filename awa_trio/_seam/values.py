@@ -93,3 +93,25 @@ class JobFilter:
     tag: str | None = None
     before_id: int | None = None
     """Only jobs with a smaller ID: the next page of a list that is newest first."""
+
+
+@attrs.frozen
+class DeadLetterFilter:
+    """Which dead letters are meant; None lets everything through."""
+
+    ids: tuple[int, ...] | None = None
+    kind: str | None = None
+    queue: str | None = None
+    reason: str | None = None
+    before_id: int | None = None
+    """Only jobs with a smaller ID: the next page of a list that is newest first."""
+
+
+@attrs.frozen
+class Swept:
+    """What one call of an operation on many jobs has done."""
+
+    done: int
+    """The jobs it was done to."""
+    last_id: int | None
+    """The job to go on after; None if there are no more."""

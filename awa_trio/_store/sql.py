@@ -20,6 +20,7 @@ from .._core.instants import instant
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert
 from .._core.outcome import Lost
 from .._core.plan import Plan
+from .._core.request import Replacements
 from .._core.settings import Retention
 from .._pg import arrays
 from .._pg.listener import Listener
@@ -29,12 +30,14 @@ from .._seam.values import (
     APPLIED,
     STALE,
     Claimed,
+    DeadLetterFilter,
     Enqueued,
     Held,
     Insertion,
     JobFilter,
     LostJob,
     Settled,
+    Swept,
     Want,
 )
 from .block import TransactionBlock
@@ -75,9 +78,12 @@ HAS_COMMITTED = call("has_committed", 3)
 RUNNING = call("running", 1)
 LEAD = call("lead", 3)
 RESCUE = call("rescue", 4)
-PRUNE = call("prune", 3)
+PRUNE = call("prune", 4)
 GET = call("get_jobs", 1)
 LIST = call("list_jobs", 6)
+LIST_DEAD_LETTERS = call("list_dead_letters", 6)
+RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
+PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 
 
 class SqlStore:
@@ -265,8 +271,45 @@ class SqlStore:
 
     async def prune(self, retention: Retention, most: int) -> int:
         """See `_seam.protocol.Upkeep`."""
-        parameters = (float(retention.completed), float(retention.failed), Int4(most))
+        parameters = (
+            float(retention.completed),
+            float(retention.failed),
+            float(retention.dead_letters),
+            Int4(most),
+        )
         return cast("int", await self._value(PRUNE, parameters))
+
+    # ---- dead letters
+
+    async def list_dead_letters(self, wanted: DeadLetterFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.KeepingDeadLetters`."""
+        before_id = None if wanted.before_id is None else Int8(wanted.before_id)
+        rows = await self._rows(LIST_DEAD_LETTERS, (*_which(wanted), before_id, Int4(most)))
+        return [_details(row) for row in rows]
+
+    async def retry_dead_letters(
+        self,
+        wanted: DeadLetterFilter,
+        most: int,
+        changes: Replacements,
+        *,
+        after_id: int = 0,
+        strict: bool = False,
+    ) -> Swept:
+        """See `_seam.protocol.KeepingDeadLetters`."""
+        priority = None if changes.priority is None else Int4(changes.priority)
+        different = (changes.queue, priority, changes.run_at, strict)
+        parameters = (*_which(wanted), Int8(after_id), Int4(most), *different)
+        [(done, last_id)] = await self._rows(RETRY_DEAD_LETTERS, parameters)
+        return Swept(done, last_id)
+
+    async def purge_dead_letters(
+        self, wanted: DeadLetterFilter, most: int, *, after_id: int = 0
+    ) -> Swept:
+        """See `_seam.protocol.KeepingDeadLetters`."""
+        parameters = (*_which(wanted), Int8(after_id), Int4(most))
+        [(done, last_id)] = await self._rows(PURGE_DEAD_LETTERS, parameters)
+        return Swept(done, last_id)
 
     # ---- inspecting
 
@@ -322,6 +365,11 @@ class JoinedTransaction:
         """See `_seam.protocol.Joined`."""
         self._block.require_open()
         return (await self._store.settle([plan], worker=worker, patience=patience))[0]
+
+
+def _which(wanted: DeadLetterFilter) -> tuple[Any, ...]:
+    ids = None if wanted.ids is None else arrays.int8s(wanted.ids)
+    return (ids, wanted.kind, wanted.queue, wanted.reason)
 
 
 def insertion(jobs: Sequence[PreparedInsert], notify: bool) -> tuple[bytes, tuple[Any, ...]]:

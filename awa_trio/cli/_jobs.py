@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .. import AwaError, JobState, connect
-from ._options import Dsn
+from .. import AwaError, FollowUpsUnknown, JobState, connect
+from ._options import Dsn, WhichApp, load_app
 from ._output import as_json, print_job, print_jobs, print_json, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
@@ -76,20 +76,39 @@ async def cancel(
     /,
     *,
     reason: str = "cancelled by an operator",
+    app: WhichApp = "",
+    without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
     dsn: Dsn = "",
 ) -> int:
     """Cancel jobs, whatever they are doing; a running handler is cancelled.
+
+    What the app has registered with on_cancelled is enqueued with it, so the app must be
+    known: by --app, or once and for all by the environment variable AWA_APP.
 
     Parameters
     ----------
     reason
         Recorded on each job.
+    without_follow_ups
+        Leave them out, or say that there are none; then no app is needed.
     """
     code = 0
-    async with connect(dsn) as client:
+    known = load_app(app) if app and not without_follow_ups else None
+    async with connect(dsn, app=known) as client:
         for job_id in job_ids:
             try:
-                done = await client.jobs.cancel(job_id, reason=reason)
+                done = await client.jobs.cancel(
+                    job_id, reason=reason, without_follow_ups=without_follow_ups
+                )
+            except FollowUpsUnknown as error:
+                has_none = "" if known is None else f"; {app} does not run it"
+                problem(
+                    f"job {job_id} was left as it is: follow-ups may be registered for kind"
+                    f" {error.kind!r}{has_none}; give --app MODULE:APP, or set AWA_APP, or say"
+                    " --without-follow-ups"
+                )
+                code = 1
+                continue
             except AwaError as error:
                 problem(str(error))
                 code = 1

@@ -13,6 +13,7 @@ from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
 from ._demo import demo
 from ._dev import dev
+from ._dlq import dlq
 from ._jobs import jobs
 from ._migrate import migrate
 from ._output import problem
@@ -37,6 +38,7 @@ app = App(
 app.command(migrate)
 app.command(worker)
 app.command(jobs)
+app.command(dlq)
 app.command(dev)
 app.command(demo)
 

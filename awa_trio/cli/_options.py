@@ -22,6 +22,16 @@ Dsn = Annotated[
 ]
 """Which database."""
 
+WhichApp = Annotated[
+    str,
+    Parameter(
+        name="--app",
+        env_var="AWA_APP",
+        help="MODULE:APP, or FILE.py:APP, which knows the registered follow-ups.",
+    ),
+]
+"""Which app, where a command may need one."""
+
 
 def load_app(where: str) -> App:
     """Return the app at ``module:name``, or ``file.py:name``; ``:name`` may be left out for ``app``.

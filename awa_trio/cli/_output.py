@@ -76,6 +76,7 @@ def as_json(job: JobDetails) -> dict[str, Any]:
         if job.raw_progress
         else None,
         "output": job.output,
+        "dead_letter": job.dead_letter,
         "errors": [
             {
                 "attempt": error.attempt,
@@ -94,25 +95,61 @@ def _iso(instant: datetime | None) -> str | None:
 
 def print_jobs(jobs: Sequence[JobDetails]) -> None:
     """Print jobs as a table."""
-    if not jobs:
-        say("no jobs")
+    _print_table(
+        "no jobs",
+        ("id", "state", "kind", "queue", "attempt", "due", "last error"),
+        [
+            (
+                str(job.id),
+                state(job),
+                job.kind,
+                job.queue,
+                f"{job.attempt}/{job.max_attempts}",
+                ago(job.run_at),
+                _last_error(job),
+            )
+            for job in jobs
+        ],
+    )
+
+
+def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
+    """Print dead letters as a table."""
+    _print_table(
+        "no dead letters",
+        ("id", "reason", "kind", "queue", "attempt", "failed", "last error"),
+        [
+            (
+                str(job.id),
+                Text(job.dead_letter or "", style=_COLOURS["failed"]),
+                job.kind,
+                job.queue,
+                f"{job.attempt}/{job.max_attempts}",
+                ago(job.finalized_at),
+                _last_error(job),
+            )
+            for job in jobs
+        ],
+    )
+
+
+def _last_error(job: JobDetails) -> Text:
+    return Text(job.errors[-1].error.splitlines()[0] if job.errors else "")
+
+
+def _print_table(
+    empty: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]
+) -> None:
+    if not rows:
+        say(empty)
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("id", "state", "kind", "queue", "attempt", "due", "last error"):
+    for name in columns:
         table.add_column(
             name, justify="right" if name == "id" else "left", overflow="ellipsis", no_wrap=True
         )
-    for job in jobs:
-        last = job.errors[-1].error.splitlines()[0] if job.errors else ""
-        table.add_row(
-            str(job.id),
-            state(job),
-            job.kind,
-            job.queue,
-            f"{job.attempt}/{job.max_attempts}",
-            ago(job.run_at),
-            Text(last),
-        )
+    for row in rows:
+        table.add_row(*row)
     # A table must know its width; piped, it may be as wide as it likes.
     Console(width=out.width if out.is_terminal else 200, highlight=False).print(table)
 
@@ -170,6 +207,7 @@ def print_job(job: JobDetails) -> None:
         ),
         ("deadline", job.deadline_at and f"{_iso(job.deadline_at)} ({ago(job.deadline_at)})"),
         ("ended", job.finalized_at and f"{_iso(job.finalized_at)} ({ago(job.finalized_at)})"),
+        ("dead letter", job.dead_letter),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
         ("triggered by", job.triggered_by and f"job {job.triggered_by}"),

@@ -12,7 +12,7 @@ from typing import Annotated
 import trio
 from cyclopts import Parameter
 
-from .. import ConfigurationError, QueueSettings, Worker, connect, run_worker
+from .. import ConfigurationError, Worker, connect, run_worker
 from ._options import Dsn, load_app
 from ._output import err
 
@@ -108,10 +108,10 @@ async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float)
     return code
 
 
-def _queue(given: str) -> tuple[str, int | QueueSettings]:
+def _queue(given: str) -> tuple[str, int | None]:
     name, equals, count = given.partition("=")
     if not equals:
-        return name, QueueSettings()
+        return name, None
     if not count.isdecimal():
         raise ConfigurationError(
             f"--queue {given}: give NAME=ATTEMPTS_AT_ONCE, as in {name}=50"

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from awa_trio._app.schema import schema
 from awa_trio.cli._main import run
 
 APP = """
@@ -41,6 +42,10 @@ class Slow:
 async def quick(job: awa.Job[Quick]) -> None:
     if job.args.n == 13:
         raise awa.TerminalError("thirteen")
+
+@app.on_cancelled(Quick)
+def told(args: Quick, job: awa.JobRow, reason: str) -> Slow:
+    return Slow(args.n)
 
 @app.task(queue="slow")
 async def slow(job: awa.Job[Slow]) -> None:
@@ -161,7 +166,18 @@ def test_a_missing_import_of_the_program_is_named(folder: Path, capsys: Capture)
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["jobs"], ["migrate"], ["worker"], ["dev"], ["demo"], ["jobs", "list"]]
+    "command",
+    [
+        [],
+        ["jobs"],
+        ["migrate"],
+        ["worker"],
+        ["dev"],
+        ["demo"],
+        ["jobs", "list"],
+        ["dlq"],
+        ["dlq", "retry"],
+    ],
 )
 def test_every_command_has_help(command: list[str], capsys: Capture) -> None:
     assert run([*command, "--help"]) == 0
@@ -195,7 +211,7 @@ def test_migrate_prints_what_it_would_run(dsn: str, capsys: Capture) -> None:
         connection.execute(script.encode())
     assert run(["migrate", "--dsn", dsn]) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run(["migrate", "--sql", "--since", "1"]) == 0
+    assert run(["migrate", "--sql", "--since", str(schema().version)]) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -220,16 +236,15 @@ def test_jobs_are_listed_shown_cancelled_and_retried(migrated: str, capsys: Capt
     assert '{"to": "a@example.com"}' in shown
     assert f"job {a}" in shown
 
-    assert (
-        run(["jobs", "cancel", str(a), str(b), "--reason", "why not", "--dsn", migrated]) == 0
-    )
+    cancel = ["jobs", "cancel", "--without-follow-ups", "--dsn", migrated]
+    assert run([*cancel, str(a), str(b), "--reason", "why not"]) == 0
     assert f"job {a} is cancelled" in capsys.readouterr().out
     assert (
         run(["jobs", "list", "--state", "cancelled", "--state", "failed", "--dsn", migrated])
         == 0
     )
     assert "cancelled: why not" in capsys.readouterr().out
-    assert run(["jobs", "cancel", str(a), "--dsn", migrated]) == 0
+    assert run([*cancel, str(a)]) == 0
     assert "had ended already" in capsys.readouterr().out
 
     assert run(["jobs", "retry", str(a), "--dsn", migrated]) == 0
@@ -271,12 +286,8 @@ def test_a_long_list_says_how_to_go_on(migrated: str, capsys: Capture) -> None:
 
 def test_an_error_of_a_job_is_shown_as_it_is(migrated: str, capsys: Capture) -> None:
     job_id = enqueue(migrated, "k", "{}")
-    assert (
-        run(
-            ["jobs", "cancel", str(job_id), "--reason", "[red]not markup[/]", "--dsn", migrated]
-        )
-        == 0
-    )
+    cancel = ["jobs", "cancel", "--without-follow-ups", "--dsn", migrated]
+    assert run([*cancel, str(job_id), "--reason", "[red]not markup[/]"]) == 0
     capsys.readouterr()
     run(["jobs", "list", "--dsn", migrated])
     run(["jobs", "show", str(job_id), "--dsn", migrated])
@@ -353,6 +364,148 @@ def test_a_worker_that_does_not_listen_polls(folder: Path, migrated: str) -> Non
         assert not [query for (query,) in sessions if query.startswith("LISTEN")]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+# ---- follow-ups of what an operator does
+
+
+def test_cancelling_needs_to_know_the_follow_ups_and_says_how(
+    folder: Path, migrated: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = [enqueue(migrated, "quick", json.dumps({"n": n})) for n in range(4)]
+    strange = enqueue(migrated, "strange", "{}")
+    cancel = ["jobs", "cancel", "--dsn", migrated]
+
+    assert run([*cancel, str(quick[0])]) == 1
+    printed = capsys.readouterr().err
+    assert "follow-ups may be registered for kind 'quick'" in printed
+    assert "--app MODULE:APP, or set AWA_APP, or say --without-follow-ups" in printed
+    assert len(printed.splitlines()) == 1
+    assert state(migrated, quick[0]) == "available"
+
+    assert run([*cancel, "--app", "program:app", str(quick[0]), str(strange)]) == 1
+    assert "kind 'strange'; program:app does not run it" in capsys.readouterr().err
+    assert state(migrated, quick[0]) == "cancelled"
+    assert state(migrated, strange) == "available"
+    assert follow_ups(migrated) == [0]
+
+    monkeypatch.setenv("AWA_APP", "program")
+    assert run([*cancel, str(quick[1])]) == 0
+    assert follow_ups(migrated) == [0, 1]
+    monkeypatch.setenv("AWA_APP", "nowhere:app")
+    assert run([*cancel, "--without-follow-ups", str(quick[2]), str(strange)]) == 0
+    assert state(migrated, strange) == "cancelled"
+    assert follow_ups(migrated) == [0, 1]
+    assert run([*cancel, str(quick[3])]) == 1
+    assert "there is no module 'nowhere'" in capsys.readouterr().err
+
+
+def follow_ups(dsn: str) -> list[int]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT (args ->> 'seconds')::float FROM awa.jobs WHERE kind = 'slow' ORDER BY id"
+        )
+        return [int(row[0]) for row in rows]
+
+
+# ---- dead letters
+
+
+def bury(dsn: str, job_id: int, reason: str = "terminal_error") -> int:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE awa.jobs SET state = 'failed', attempt = 3, finalized_at = now(),"
+            " dead_letter = %s, errors = awa.add_error(errors, 'why it failed', 3, true)"
+            " WHERE id = %s",
+            [reason, job_id],
+        )
+    return job_id
+
+
+def test_dead_letters_are_listed_and_shown(migrated: str, capsys: Capture) -> None:
+    database = ["--dsn", migrated]
+    assert run(["dlq", "list", *database]) == 0
+    assert capsys.readouterr().out.strip() == "no dead letters"
+    alive = enqueue(migrated, "k", "{}")
+    a = bury(migrated, enqueue(migrated, "k", '{"a": 1}'))
+    b = bury(migrated, enqueue(migrated, "k", "{}", queue="mail"), "rescued")
+
+    assert run(["dlq", "list", *database]) == 0
+    table = capsys.readouterr().out
+    assert table.index("rescued") < table.index("terminal_error")
+    assert "why it failed" in table
+    assert run(["dlq", "list", "--queue", "mail", "--json", *database]) == 0
+    [job] = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (job["id"], job["dead_letter"], job["state"]) == (b, "rescued", "failed")
+    assert run(["dlq", "list", "--reason", "terminal_error", "--json", *database]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == a
+    assert run(["dlq", "list", "--reason", "boredom", *database]) == 2
+    capsys.readouterr()
+    assert run(["dlq", "list", "--limit", "1", *database]) == 0
+    assert f"--before {b}" in capsys.readouterr().out
+
+    assert run(["dlq", "show", str(a), *database]) == 0
+    shown = capsys.readouterr().out
+    assert "terminal_error" in shown
+    assert '{"a": 1}' in shown
+    assert run(["dlq", "show", str(a), "--json", *database]) == 0
+    assert json.loads(capsys.readouterr().out)["args"] == {"a": 1}
+    assert run(["dlq", "show", str(alive), *database]) == 1
+    assert f"job {alive} is available, and no dead letter" in capsys.readouterr().err
+
+
+def test_dead_letters_are_retried(migrated: str, capsys: Capture) -> None:
+    ids = [bury(migrated, enqueue(migrated, "k", "{}")) for _ in range(3)]
+    other = bury(migrated, enqueue(migrated, "k", "{}", queue="mail"), "rescued")
+    retry = ["dlq", "retry", "--dsn", migrated]
+    later = ["--run-at", "2999-01-01T00:00:00", "--priority", "1", "--to-queue", "new"]
+    assert run([*retry, str(ids[0]), "999", *later]) == 1
+    printed = capsys.readouterr()
+    assert f"job {ids[0]} will run again" in printed.out
+    assert "there is no job 999" in printed.err
+    with psycopg.connect(migrated) as connection:
+        row = connection.execute(
+            "SELECT state::text, attempt, queue, priority, extract(year FROM run_at)"
+            " FROM awa.jobs WHERE id = %s",
+            [ids[0]],
+        ).fetchone()
+    assert row is not None
+    assert row[:4] == ("scheduled", 0, "new", 1)
+    assert row[4] in (2998, 2999)
+
+    assert run([*retry, "--queue", "default"]) == 0
+    assert "2 dead letters will run again" in capsys.readouterr().out
+    assert state(migrated, other) == "failed"
+    assert run([*retry, "--all"]) == 0
+    assert "1 dead letter will run again" in capsys.readouterr().out
+
+
+def test_dead_letters_are_purged(migrated: str, capsys: Capture) -> None:
+    ids = [bury(migrated, enqueue(migrated, "k", "{}")) for _ in range(3)]
+    purge = ["dlq", "purge", "--dsn", migrated]
+    assert run([*purge, str(ids[0])]) == 0
+    assert f"job {ids[0]} is gone" in capsys.readouterr().out
+    assert run([*purge, str(ids[0])]) == 1
+    assert f"there is no job {ids[0]}" in capsys.readouterr().err
+    assert run([*purge, "--kind", "nothing"]) == 0
+    assert run([*purge, "--all"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0 dead letters are gone",
+        "2 dead letters are gone",
+    ]
+
+
+@pytest.mark.parametrize("command", ["retry", "purge"])
+@pytest.mark.parametrize(
+    "which", [[], ["--all", "--queue", "q"], ["5", "--kind", "k"], ["5", "--all"]]
+)
+def test_many_dead_letters_need_a_filter_or_an_explicit_all(
+    command: str, which: list[str], migrated: str, capsys: Capture
+) -> None:
+    dead = bury(migrated, enqueue(migrated, "k", "{}"))
+    assert run(["dlq", command, *which, "--dsn", migrated]) == 2
+    assert "or --all" in capsys.readouterr().err
+    assert state(migrated, dead) == "failed"
 
 
 # ---- dev and demo

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from awa_trio._app.app import App
 from awa_trio._app.client import Backend, Client
 from awa_trio._core.plan import Plan
 from awa_trio._seam.errors import Transient
@@ -90,7 +91,7 @@ class FaultyBackend:
         return self._backend.connection()
 
 
-def make_faulty(client: Client) -> tuple[Client, FaultyBackend]:
+def make_faulty(client: Client, app: App | None = None) -> tuple[Client, FaultyBackend]:
     """A client on the same ground whose workers meet faults."""
     backend = FaultyBackend(client._backend)
-    return Client(backend, client._app), backend
+    return Client(backend, app or client._app), backend

@@ -37,8 +37,7 @@ class Rig:
         self.app.declare(Next, queue="next")
         self.client: awa.Client
         self.backend: FaultyBackend
-        self.client, self.backend = make_faulty(client or memory_client(self.app))
-        self.client._app = self.app
+        self.client, self.backend = make_faulty(client or memory_client(), self.app)
 
     @property
     def store(self) -> Any:

@@ -14,7 +14,7 @@ import trio
 from psycopg.conninfo import make_conninfo
 
 import awa_trio as awa
-from awa_trio._app import client as clients
+from awa_trio._app import calls
 from awa_trio.pg import TrioConnection
 from tests.pg.proxy import Proxy
 
@@ -205,7 +205,7 @@ async def test_one_that_cannot_start_says_so(migrated: str, proxy: Proxy) -> Non
 async def test_a_client_in_a_black_hole_says_so_and_goes_on_after_it(
     migrated: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "CALL_TIMEOUT", 0.2)
+    monkeypatch.setattr(calls, "CALL_TIMEOUT", 0.2)
     async with awa.connect(proxy.dsn, app=app, pool_size=2) as client:
         first = await client.enqueue(Source(1, []))
         proxy.stall()
@@ -238,7 +238,7 @@ async def test_a_client_in_a_black_hole_says_so_and_goes_on_after_it(
 async def test_so_does_a_transaction_that_ends_in_one(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    monkeypatch.setattr(clients, "CALL_TIMEOUT", 0.2)
+    monkeypatch.setattr(calls, "CALL_TIMEOUT", 0.2)
     expected: tuple[type[Exception], str] = {
         "at once": (awa.DatabaseUnavailable, "opening a transaction: "),
         "with a commit": (awa.DatabaseUnavailable, "may have happened: "),

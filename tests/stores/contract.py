@@ -18,11 +18,19 @@ import pytest
 from awa_trio._core.job import JobDetails, JobState, PreparedInsert
 from awa_trio._core.outcome import Lost
 from awa_trio._core.plan import Plan, Transition
+from awa_trio._core.request import Replacements
 from awa_trio._core.settings import Retention
 from awa_trio._seam.errors import Fenced, KeyTaken
 from awa_trio._seam.hearing import CutElsewhere, GotWork, News
 from awa_trio._seam.protocol import WorkerStore
-from awa_trio._seam.values import Claimed, JobFilter, Settled, Want
+from awa_trio._seam.values import (
+    Claimed,
+    DeadLetterFilter,
+    JobFilter,
+    Settled,
+    Swept,
+    Want,
+)
 
 S = JobState
 KEY = bytes(range(16))
@@ -1090,6 +1098,175 @@ class StoreContract:
         await self.in_state(world, S.COMPLETED)
         await world.advance(1e8)
         assert await world.store.prune(Retention(completed=math.inf, failed=math.inf), 10) == 0
+
+    async def test_dead_letters_have_a_retention_of_their_own(self, world: World) -> None:
+        await self.in_state(world, S.FAILED)
+        [dead] = await self.dead_letters(world, job())
+        await world.advance(100)
+        retention = Retention(failed=50.0, dead_letters=200.0)
+        assert await world.store.prune(retention, 100) == 1
+        assert [j.id for j in await self.all_jobs(world)] == [dead]
+        await world.advance(150)
+        assert await world.store.prune(attrs.evolve(retention, dead_letters=math.inf), 9) == 0
+        assert await world.store.prune(retention, 100) == 1
+        assert await self.all_jobs(world) == []
+
+    async def test_prune_removes_no_more_than_asked_of_all_states_together(
+        self, world: World
+    ) -> None:
+        await self.in_state(world, S.COMPLETED)
+        await self.in_state(world, S.CANCELLED)
+        await self.dead_letters(world, job(), job())
+        await world.advance(100)
+        retention = Retention(completed=1.0, failed=1.0, dead_letters=1.0)
+        assert await world.store.prune(retention, 3) == 3
+        assert await world.store.prune(retention, 3) == 1
+
+    # ---- dead letters
+
+    async def dead_letters(
+        self, world: World, *jobs: PreparedInsert, reason: str = "because"
+    ) -> list[int]:
+        """Jobs that have failed and are dead letters."""
+        worker = await self.worker(world, 1e6)
+        ids = []
+        for one in jobs:
+            ids += await self.enqueue(world, one)
+            claimed = await self.claim_one(world, worker, kinds=(one.kind,), queue=one.queue)
+            failed = plan(claimed, S.FAILED, error="no", dead_letter=reason, progress=b"{}")
+            await self.settle(world, worker, failed)
+        return ids
+
+    async def test_dead_letters_are_listed_newest_first_and_filtered(
+        self, world: World
+    ) -> None:
+        await self.in_state(world, S.FAILED)
+        ids = await self.dead_letters(world, job(), job("other"), job(queue="r"))
+        ids += await self.dead_letters(world, job(), reason="another")
+
+        async def listed(**wanted: Any) -> list[int]:
+            found = await world.store.list_dead_letters(DeadLetterFilter(**wanted), 100)
+            assert all(j.state is S.FAILED and j.dead_letter for j in found)
+            return [ids.index(j.id) for j in found]
+
+        assert await listed() == [3, 2, 1, 0]
+        assert await listed(kind="other") == [1]
+        assert await listed(queue="r") == [2]
+        assert await listed(reason="another") == [3]
+        assert await listed(reason="because", queue="q") == [1, 0]
+        assert await listed(before_id=ids[2]) == [1, 0]
+        assert await listed(ids=(ids[0], ids[3], 10**12)) == [3, 0]
+        assert len(await world.store.list_dead_letters(DeadLetterFilter(), 2)) == 2
+
+    async def retry_dead_letters(
+        self, world: World, most: int = 100, after_id: int = 0, **options: Any
+    ) -> Swept:
+        strict = options.pop("strict", False)
+        changes = Replacements(
+            options.pop("to_queue", None),
+            options.pop("priority", None),
+            options.pop("at", None),
+        )
+        wanted = DeadLetterFilter(**options)
+        retry = world.store.retry_dead_letters
+        return await retry(wanted, most, changes, after_id=after_id, strict=strict)
+
+    async def test_a_dead_letter_that_is_retried_has_all_its_attempts(
+        self, world: World
+    ) -> None:
+        [dead] = await self.dead_letters(world, job(priority=3))
+        before = await self.read(world, dead)
+        await world.advance(60)
+        assert await self.retry_dead_letters(world, ids=(dead,)) == Swept(1, None)
+        found = await self.read(world, dead)
+        assert (found.state, found.attempt, found.dead_letter) == (S.AVAILABLE, 0, None)
+        assert (found.queue, found.priority, found.finalized_at) == ("q", 3, None)
+        assert found.run_at > before.run_at
+        assert (found.run_lease, found.raw_progress) == (1, b"{}")
+        assert [e.error for e in found.errors] == ["no"]
+        worker = await self.worker(world)
+        claimed = await self.claim_one(world, worker)
+        assert (claimed.id, claimed.run_lease, claimed.attempt) == (dead, 2, 1)
+        assert await self.retry_dead_letters(world, ids=(dead,)) == Swept(0, None)
+
+    async def test_it_may_go_elsewhere_at_another_time(self, world: World) -> None:
+        [dead] = await self.dead_letters(world, job())
+        at = datetime(2999, 5, 6, tzinfo=UTC)
+        await world.news()
+        await self.retry_dead_letters(world, to_queue="r", priority=1, at=at)
+        found = await self.read(world, dead)
+        assert (found.state, found.run_at) == (S.SCHEDULED, at)
+        assert (found.queue, found.priority) == ("r", 1)
+        assert await world.news() == []
+
+    async def test_a_retry_at_a_time_that_has_passed_is_available(self, world: World) -> None:
+        [dead] = await self.dead_letters(world, job())
+        await self.retry_dead_letters(world, at=datetime(2001, 1, 1, tzinfo=UTC))
+        assert (await self.read(world, dead)).state is S.AVAILABLE
+
+    async def test_retried_dead_letters_are_news_of_work_once_a_queue(
+        self, world: World
+    ) -> None:
+        await self.dead_letters(world, job(), job(), job(queue="r"))
+        await world.news()
+        await self.retry_dead_letters(world)
+        news = await world.news()
+        assert sorted(n.queue for n in news if isinstance(n, GotWork)) == ["q", "r"]
+        assert len(news) == 2
+
+    async def test_dead_letters_are_retried_by_ascending_id_in_batches(
+        self, world: World
+    ) -> None:
+        ids = await self.dead_letters(world, *[job() for _ in range(5)])
+        await self.dead_letters(world, job("other"))
+        assert await self.retry_dead_letters(world, 2, kind="k") == Swept(2, ids[1])
+        states = [(await self.read(world, i)).state for i in ids]
+        assert states == [S.AVAILABLE] * 2 + [S.FAILED] * 3
+        assert await self.retry_dead_letters(world, 2, ids[2], kind="k") == Swept(2, ids[4])
+        assert await self.retry_dead_letters(world, 2, ids[4], kind="k") == Swept(0, None)
+        assert await self.retry_dead_letters(world, 2, kind="k") == Swept(1, None)
+
+    async def test_a_retried_dead_letter_takes_its_key_back(self, world: World) -> None:
+        [dead] = await self.dead_letters(world, job(key=KEY))
+        await self.retry_dead_letters(world)
+        [answer] = await world.store.enqueue([job(key=KEY)])
+        assert (answer.id, answer.inserted) == (dead, False)
+
+    async def test_or_lets_go_of_one_that_only_failing_holds(self, world: World) -> None:
+        [dead] = await self.dead_letters(world, job(key=KEY, mask=S.FAILED.bit))
+        fresh = job(key=KEY, mask=S.AVAILABLE.bit)
+        [held] = await world.store.enqueue([fresh])
+        assert (held.id, held.inserted) == (dead, False)
+        await self.retry_dead_letters(world)
+        [free] = await world.store.enqueue([fresh])
+        assert free.inserted
+
+    async def test_one_whose_key_is_taken_stays_a_dead_letter(self, world: World) -> None:
+        first, twin, other = await self.dead_letters(
+            world, job(key=KEY), job(key=KEY), job(key=OTHER_KEY)
+        )
+        [holder] = await self.enqueue(world, job(key=OTHER_KEY))
+        with pytest.raises(KeyTaken) as caught:
+            await self.retry_dead_letters(world, ids=(other,), strict=True)
+        assert caught.value.holder_id == holder
+        assert await self.retry_dead_letters(world) == Swept(1, None)
+        assert (await self.read(world, first)).state is S.AVAILABLE
+        for left in (twin, other):
+            found = await self.read(world, left)
+            assert (found.state, found.dead_letter) == (S.FAILED, "because")
+            assert found.unique_key is not None
+
+    async def test_dead_letters_are_purged_with_their_keys(self, world: World) -> None:
+        ids = await self.dead_letters(world, job(key=KEY, mask=S.FAILED.bit), job(), job())
+        [other] = await self.dead_letters(world, job(queue="r"))
+        _, failed = await self.in_state(world, S.FAILED, queue="s")
+        purge = world.store.purge_dead_letters
+        assert await purge(DeadLetterFilter(queue="q"), 2) == Swept(2, ids[1])
+        assert await purge(DeadLetterFilter(queue="q"), 2, after_id=ids[1]) == Swept(1, None)
+        assert {j.id for j in await self.all_jobs(world)} == {other, failed.id}
+        assert await purge(DeadLetterFilter(ids=(failed.id,)), 1) == Swept(0, None)
+        [free] = await world.store.enqueue([job(key=KEY, mask=S.AVAILABLE.bit)])
+        assert free.inserted
 
     # ---- looking
 

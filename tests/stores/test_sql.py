@@ -62,9 +62,8 @@ def test_its_header_says_what_it_does_returns_and_locks(path: Path) -> None:
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list[str]]) -> None:
     text = header(path)
-    shared = "awa.enqueue_many" in text and path.stem != "enqueue_many"
-    if shared:
-        text += header(FOLDER / "functions" / "enqueue_many.sql")
+    for other in re.findall(r"\bas (?:for )?awa\.(\w+)", text):
+        text += "\n" + header(FOLDER / "functions" / f"{other}.sql")
     for parameter in signatures[path.stem]:
         singular_of = {parameter + "s", re.sub("y$", "ies", parameter), parameter}
         assert any(re.search(rf"^--\s+{name}\b", text, re.MULTILINE) for name in singular_of), (
@@ -252,6 +251,69 @@ def test_progress_is_written_in_the_order_of_the_ids(migrated: str) -> None:
     assert plan.index("Sort") > loop, plan
     assert re.search(r"Index Scan using jobs_(pkey|running)", plan), plan
     assert "Hash" not in plan, plan
+
+
+#: Statements about dead letters, and the index that each is for.
+DEAD_LETTERS: dict[str, tuple[str, str]] = {
+    "prune: others": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.state = 'failed' AND j.state IN ('completed', 'failed', 'cancelled')
+           AND j.dead_letter IS NULL AND j.finalized_at < now()
+         ORDER BY j.finalized_at LIMIT 500 FOR UPDATE SKIP LOCKED
+        """,
+        "jobs_settled",
+    ),
+    "prune: dead letters": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.dead_letter IS NOT NULL AND j.finalized_at < now()
+         ORDER BY j.finalized_at LIMIT 500 FOR UPDATE SKIP LOCKED
+        """,
+        "jobs_dead_letters_settled",
+    ),
+    "a batch": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.dead_letter IS NOT NULL AND j.id > 7 AND j.kind = 'k'
+         ORDER BY j.id LIMIT 1000 FOR UPDATE
+        """,
+        "jobs_dead_letters",
+    ),
+    "one": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.dead_letter IS NOT NULL AND j.id > 0 AND j.id = ANY ('{5}')
+         ORDER BY j.id LIMIT 1 FOR UPDATE
+        """,
+        "jobs_",
+    ),
+    "a page": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.dead_letter IS NOT NULL AND j.queue = 'q' ORDER BY j.id DESC LIMIT 100
+        """,
+        "jobs_dead_letters",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEAD_LETTERS)
+def test_dead_letters_are_found_among_themselves(name: str, migrated: str) -> None:
+    """Neither retention nor a list reads the one kind of settled job to find the other."""
+    statement, index = DEAD_LETTERS[name]
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO awa.jobs (kind, queue, args, state, finalized_at, dead_letter)"
+            " SELECT 'k', 'q', '{}', 'failed', now() - make_interval(secs => n),"
+            "        CASE WHEN n % 10 = 0 THEN 'rescued' END FROM generate_series(1, 3000) AS n"
+        )
+        connection.execute("ANALYZE awa.jobs")
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET enable_bitmapscan = off")
+        plan = "\n".join(r[0] for r in connection.execute(f"EXPLAIN {statement}".encode()))
+    assert f"using {index}" in plan, plan
+    assert "Sort" not in plan, plan
 
 
 async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> None:

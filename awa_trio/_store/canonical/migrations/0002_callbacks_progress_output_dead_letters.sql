@@ -29,7 +29,13 @@ CREATE UNIQUE INDEX jobs_callbacks ON awa.jobs (callback_token) WHERE callback_t
 -- Callbacks that time out, and those whose handler's worker is gone.
 CREATE INDEX jobs_waiting_external ON awa.jobs (callback_until) WHERE state = 'waiting_external';
 
-CREATE INDEX jobs_dead_letters ON awa.jobs (finalized_at) WHERE dead_letter IS NOT NULL;
+-- What retention removes, oldest first: dead letters are kept longer than others that
+-- failed, which are not to be looked for among them. And dead letters as people list them.
+DROP INDEX awa.jobs_settled;
+CREATE INDEX jobs_settled ON awa.jobs (state, finalized_at)
+    WHERE state IN ('completed', 'failed', 'cancelled') AND dead_letter IS NULL;
+CREATE INDEX jobs_dead_letters_settled ON awa.jobs (finalized_at) WHERE dead_letter IS NOT NULL;
+CREATE INDEX jobs_dead_letters ON awa.jobs (id) WHERE dead_letter IS NOT NULL;
 
 ALTER TYPE awa.job
     ADD ATTRIBUTE progress        json,
@@ -46,3 +52,4 @@ DROP FUNCTION IF EXISTS awa.settle(
     text[], timestamptz[], bytea[], smallint[], text[], double precision[], boolean);
 DROP FUNCTION IF EXISTS awa.claim(bigint, text[], int[], double precision[], text[], double precision[]);
 DROP FUNCTION IF EXISTS awa.rescue(int, double precision, text[], double precision);
+DROP FUNCTION IF EXISTS awa.prune(double precision, double precision, int);

@@ -1,0 +1,79 @@
+"""Moving a job from outside its attempts, with the follow-ups registered for that.
+
+The plan is made from the row as it was read, so follow-up functions run before the
+transaction begins; it applies to no other state or lease of the row. On a miss the caller
+reads the row again, and they run again.
+
+Source: ADR 0002 and 0013 of this project.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from .._core.errors import FollowUpError, FollowUpsUnknown, UniqueConflict
+from .._core.job import JobDetails
+from .._core.outcome import Requested, settle
+from .._core.plan import outcome_of
+from .._core.registry import Registry
+from .._core.staging import NOTHING_STAGED
+from .._runtime.planner import Planner
+from .._seam.errors import KeyTaken
+from .._seam.protocol import Store
+from .app import App, registry_of
+from .calls import CALL_TIMEOUT, public_errors
+
+
+class Mover:
+    """Moves jobs for a client.
+
+    Args:
+      store: where they are.
+      app: knows the follow-ups of its kinds; None if the client was given none.
+    """
+
+    def __init__(self, store: Store, app: App | None) -> None:
+        self._store = store
+        self._has_app = app is not None
+        self._registry = Registry() if app is None else registry_of(app)
+        self._planner = Planner(self._registry, Random())
+
+    async def move(
+        self, job: JobDetails, ended: Requested, *, without_follow_ups: bool = False
+    ) -> bool:
+        """Apply what is decided from a row as it was read; False if it has moved since.
+
+        Args:
+          job: the row.
+          ended: what is asked for.
+          without_follow_ups: leave the registered ones out.
+
+        Raises:
+          FollowUpsUnknown: it fires an outcome whose follow-ups nobody here knows.
+          FollowUpError: one of them could not be made; nothing has changed.
+          UniqueConflict: another job holds the unique key that this one needs.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        doing = f"moving job {job.id}"
+        if (
+            not without_follow_ups
+            and outcome_of(ended, settle(ended, NOTHING_STAGED, job)) is not None
+            and not self._registry.knows_follow_ups(job.kind)
+        ):
+            raise FollowUpsUnknown(doing, job.kind, self._has_app)
+        try:
+            plan = self._planner.plan(ended, job, without_follow_ups=without_follow_ups)
+        except FollowUpError as error:
+            raise FollowUpError(
+                error.function,
+                f", so job {job.id} was left as it is; mend it, or say without_follow_ups=True",
+            ) from error.__cause__
+        assert plan is not None
+        try:
+            with public_errors(doing):
+                [settled] = await self._store.settle(
+                    [plan], worker=None, patience=CALL_TIMEOUT, strict=True
+                )
+        except KeyTaken as error:
+            raise UniqueConflict(job.id, error.holder_id) from error
+        return settled.applied
