@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
@@ -24,18 +24,20 @@ from .._core.results import Cancel, Completed, RetryAfter, Snooze, WaitForCallba
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
 from .job import Job, lend_nursery
+from .resources import Held
 
 logger = logging.getLogger("awa_trio.worker")
 
-Handler = Callable[[Job[Any]], Awaitable[object]]
+Handler = Callable[..., Awaitable[object]]
+"""Takes a job; and by name, what the attempt's resources give it."""
 
 _DID_NOT_RETURN = object()
 
 #: A nursery absorbs any Cancelled once it is cancelled, and a handler that raises one
 #: cancels it. Whatever the handler had still to do was not done.
 _ABSORBED = (
-    "the handler did not return: job.nursery was cancelled, or it raised a trio.Cancelled"
-    " of its own"
+    "the handler did not return: job.nursery or a resource's scope was cancelled, or it"
+    " raised a trio.Cancelled of its own"
 )
 
 _RESULTS = (Completed, RetryAfter, Snooze, Cancel, WaitForCallback)
@@ -70,7 +72,8 @@ class Attempt:
         self.scope: trio.CancelScope | None = None
         """What can cut it; None until it runs."""
         self.ended = False
-        """Whether the handler and every task of its nursery have finished."""
+        """Whether the handler and every task of its nursery have finished, and all that was
+        held around it is closed."""
         self.settled = False
         """Whether its settlement has been decided: nothing that happens now changes it."""
         self.thread_finished: trio.Event | None = None
@@ -109,8 +112,8 @@ class Attempt:
             return Cut.DEADLINE
         return self._cut_by
 
-    async def run(self, handler: Handler, job: Job[Any]) -> Ended:
-        """Run the handler to its end; decide nothing.
+    async def run(self, handler: Handler, job: Job[Any], held: Held | None = None) -> Ended:
+        """Run the handler to its end, with what is held around it; decide nothing.
 
         Never raises: whatever happened is in what it returns. A cancellation from
         outside counts as the worker's shutdown, and strikes again at the caller's next
@@ -126,9 +129,15 @@ class Attempt:
         cut: Cut | None = None
         with scope:
             try:
-                async with trio.open_nursery() as nursery:
-                    lend_nursery(job, nursery)
-                    result = await handler(job)
+                if held is None:
+                    async with trio.open_nursery() as nursery:
+                        lend_nursery(job, nursery)
+                        result = await handler(job)
+                else:
+                    # Around the nursery, whose tasks may use them; inside what cuts it.
+                    async with held as given, trio.open_nursery() as nursery:
+                        lend_nursery(job, nursery)
+                        result = await handler(job, **given)
             except BaseException as raised:
                 error = raised
             now = trio.current_time()
@@ -165,9 +174,10 @@ class Attempt:
 
     async def in_thread(
         self,
-        function: Callable[[Job[Any]], object],
+        function: Callable[..., object],
         job: Job[Any],
         limiter: trio.CapacityLimiter,
+        given: Mapping[str, Any],
     ) -> object:
         """Run an ordinary function as the handler.
 
@@ -184,7 +194,7 @@ class Attempt:
         def run() -> object:
             self.thread_finished = finished
             try:
-                return function(job) if turn.acquire(blocking=False) else None
+                return function(job, **given) if turn.acquire(blocking=False) else None
             finally:
                 try:
                     token.run_sync_soon(finished.set)

@@ -19,7 +19,7 @@ from .._core.errors import UndecodableArgs
 from .._core.job import JobState
 from .._core.outcome import Abandoned, Cut, Ended, Orphaned, Raised, Returned, ToFailed
 from .._core.plan import Plan
-from .._core.registry import Registry, Task
+from .._core.registry import Registry
 from .._core.settings import Timings
 from .._seam.errors import Rejected
 from .._seam.hearing import CutElsewhere
@@ -29,6 +29,7 @@ from .attempt import Attempt, Handler, log_end
 from .finalize import Entry, Finalizer
 from .job import Job
 from .planner import Planner
+from .resources import Resources
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -65,6 +66,7 @@ class Ledger:
       planner: decides what an ending writes.
       timings: how long an attempt may take to end once it is cut.
       threads: limits the threads of ordinary functions.
+      resources: what handlers request besides their job.
       crashed: told of KeyboardInterrupt and SystemExit, which go on once they are recorded.
     """
 
@@ -75,6 +77,7 @@ class Ledger:
         planner: Planner,
         timings: Timings,
         threads: trio.CapacityLimiter,
+        resources: Resources,
         crashed: Callable[[BaseException], None],
     ) -> None:
         self._registry = registry
@@ -82,6 +85,7 @@ class Ledger:
         self._planner = planner
         self._timings = timings
         self._threads = threads
+        self._resources = resources
         self._crashed = crashed
         self._held: dict[tuple[int, int], Attempt] = {}
         self._told_at = -math.inf
@@ -131,7 +135,12 @@ class Ledger:
             ended: Ended = Raised(error)
         else:
             job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
-            ended = await attempt.run(self._handler(attempt, task), job)
+            function, held = task.handler, None
+            if task.requests:
+                function, held = self._resources.lend(task, job)
+            if task.in_thread:
+                function = self._in_thread(attempt, function)
+            ended = await attempt.run(function, job, held)
         if attempt.settled:
             self._let_go(attempt)
             logger.warning("%s ended at last", attempt.describe())
@@ -148,10 +157,8 @@ class Ledger:
         if self.finalizer.full:
             await self.finalizer.room()
 
-    def _handler(self, attempt: Attempt, task: Task) -> Handler:
-        if not task.in_thread:
-            return task.handler
-        return lambda job: attempt.in_thread(task.handler, job, self._threads)
+    def _in_thread(self, attempt: Attempt, function: Callable[..., object]) -> Handler:
+        return lambda job, **given: attempt.in_thread(function, job, self._threads, given)
 
     def settle(self, attempt: Attempt, ended: Ended, args: object = None) -> None:
         """Decide what an ending writes, and submit it. Never blocks."""

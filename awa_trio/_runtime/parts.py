@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from .._core.registry import Registry
+from .._core.resources import Wiring
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.protocol import WorkerStore
 from .dispatch import Dispatcher, Slots
@@ -20,6 +21,7 @@ from .finalize import Finalizer
 from .ledger import Ledger
 from .life import Life
 from .planner import Planner
+from .resources import Resources
 from .upkeep import Upkeep
 
 
@@ -32,6 +34,7 @@ class Parts:
     ledger: Ledger
     finalizer: Finalizer
     upkeep: Upkeep
+    resources: Resources
 
 
 def assemble(
@@ -43,6 +46,7 @@ def assemble(
     timings: Timings,
     retention: Retention,
     random: Random,
+    wiring: Wiring,
     crashed: Callable[[BaseException], None],
 ) -> Parts:
     """Make the parts of one worker; nothing runs yet.
@@ -55,13 +59,15 @@ def assemble(
       timings: how often it does what nobody asks it to do.
       retention: how long settled jobs are kept.
       random: for jitter.
+      wiring: the resources it opens.
       crashed: told of what must bring the worker down.
     """
     planner = Planner(registry, random)
     slots = [Slots(queue, settings) for queue, settings in queues.items()]
     kinds = {kind: task.deadline for kind, task in registry.tasks.items()}
     threads = trio.CapacityLimiter(max(1, sum(s.settings.max_workers for s in slots)))
-    ledger = Ledger(registry, store, planner, timings, threads, crashed)
+    resources = Resources(wiring, timings.close_timeout)
+    ledger = Ledger(registry, store, planner, timings, threads, resources, crashed)
     life = Life(store, name, timings, ledger.lost)
     finalizer = Finalizer(store, ledger, timings, random)
     dispatcher = Dispatcher(
@@ -79,4 +85,4 @@ def assemble(
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
-    return Parts(life, dispatcher, ledger, finalizer, upkeep)
+    return Parts(life, dispatcher, ledger, finalizer, upkeep, resources)
