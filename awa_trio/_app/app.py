@@ -167,7 +167,7 @@ class App:
         annotated `Job`. Only what is requested is opened.
 
         A worker's resource is opened before the worker claims, and closed when every
-        attempt is settled: all of them in one task, in reverse order, each shielded for
+        attempt has ended: all of them in one task, in reverse order, each shielded for
         `Timings.close_timeout` seconds. If it fails, the worker stops with `ResourceFailed`.
 
         An attempt's resource is opened before the handler and closed when the attempt's

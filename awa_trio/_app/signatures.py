@@ -103,7 +103,7 @@ def resource_of(
     _check_key(key, f"{name} provides")
     requests: dict[str, Any] = {}
     job: str | None = None
-    job_args: Any = Any
+    job_args: Any = None
     for parameter in filter(_must_be_given, hints.parameters.values()):
         asked = _key(parameter, name, hints, may_be_job=True)
         if typing.get_origin(asked) is not Job and asked is not Job:
@@ -114,7 +114,8 @@ def resource_of(
                 f"{name} lives as long as the worker and has no job;"
                 " give it scope='attempt' to open it for each attempt"
             )
-        job, job_args = parameter.name, next(iter(typing.get_args(asked)), Any)
+        job, job_args = parameter.name, next(iter(typing.get_args(asked)), None)
+        job_args = None if job_args is Any else job_args
     return Resource(
         key=key,
         name=name_of(function),

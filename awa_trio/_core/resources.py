@@ -43,8 +43,8 @@ class Resource:
     """The resources it uses itself, by parameter."""
     job_parameter: str | None = None
     """The parameter that takes the attempt's job; None if it does not ask for that."""
-    job_args: Any = Any
-    """The arguments of the jobs it can take."""
+    job_args: Any = None
+    """The class of that job's arguments; None for any."""
 
     def __str__(self) -> str:
         return f"{spell(self.key)} ({self.name})"
@@ -182,7 +182,9 @@ def _related(one: Any, other: Any) -> bool:
 
 def _check_job(resource: Resource, task: Task, name: str) -> None:
     wanted, args = resource.job_args, task.args_type
-    if isinstance(wanted, type) and isinstance(args, type) and not issubclass(args, wanted):
+    if not (isinstance(wanted, type) and isinstance(args, type)):
+        return
+    if wanted not in args.__mro__:
         raise ConfigurationError(
             f"{name} runs jobs of {spell(args)} and requests resource {resource}, whose"
             f" parameter {resource.job_parameter!r} takes jobs of {spell(wanted)};"

@@ -257,18 +257,21 @@ class Worker:
         """Claim and run until stopped; returns when every attempt has ended."""
         started()
         ledger = self._parts.ledger
-        with self._drain:
-            async with trio.open_nursery() as attempts:
-                with self._claiming:
-                    claim = partial(self._parts.dispatcher.claim, attempts)
-                    await self._service("dispatcher", claim)
-                self._parts.dispatcher.close()
-                self._drain.deadline = trio.current_time() + self._grace
-                ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
+        try:
+            with self._drain:
+                async with trio.open_nursery() as attempts:
+                    with self._claiming:
+                        claim = partial(self._parts.dispatcher.claim, attempts)
+                        await self._service("dispatcher", claim)
+                    self._parts.dispatcher.close()
+                    self._drain.deadline = trio.current_time() + self._grace
+                    ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
+        finally:
+            # Now: resources may take their time to close.
+            ledger.hand_back(self._parts.dispatcher.unstarted())
 
     async def _hand_back(self) -> None:
         """Leave no row marked as ours. Where that fails, rescue does it."""
-        self._parts.ledger.hand_back(self._parts.dispatcher.unstarted())
         with trio.move_on_after(self._timings.finalize_deadline):
             try:
                 await self._parts.finalizer.drained()
