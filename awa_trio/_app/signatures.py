@@ -148,7 +148,7 @@ class _Hints:
             signature = inspect.Signature()
         self.parameters = signature.parameters
         self.returned = signature.return_annotation
-        self._globals = getattr(inspect.unwrap(written(function)), "__globals__", {})
+        self._function = function
         self._locals = dict(local_names)
 
     def evaluate(self, annotation: Any) -> Any:
@@ -157,10 +157,10 @@ class _Hints:
         Raises:
           Exception: whatever evaluating it raises, such as NameError.
         """
+        names = getattr(inspect.unwrap(written(self._function)), "__globals__", {})
         stub = type("Annotated", (), {"__annotations__": {"it": annotation}})
-        return typing.get_type_hints(stub, self._globals, self._locals, include_extras=True)[
-            "it"
-        ]
+        hints = typing.get_type_hints(stub, names, self._locals, include_extras=True)
+        return hints["it"]
 
 
 def _key(

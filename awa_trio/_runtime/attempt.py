@@ -14,6 +14,7 @@ import logging
 import math
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -125,6 +126,7 @@ class Attempt:
         if self._cut_by is not None:
             scope.cancel(reason=f"awa_trio: {self._cut_by.value}")
         result: object = _DID_NOT_RETURN
+        own: BaseException | None = None
         error: BaseException | None = None
         cut: Cut | None = None
         with scope:
@@ -132,14 +134,17 @@ class Attempt:
                 if held is None:
                     async with trio.open_nursery() as nursery:
                         lend_nursery(job, nursery)
-                        result = await handler(job)
+                        try:
+                            result = await handler(job)
+                        except BaseException as raised:
+                            own = raised
+                            raise
                 else:
                     # Around the nursery, whose tasks may use them; inside what cuts it.
-                    async with held as given, trio.open_nursery() as nursery:
-                        lend_nursery(job, nursery)
-                        result = await handler(job, **given)
+                    async with held as given:
+                        result = await _in_nursery(partial(handler, job, **given), job)
             except BaseException as raised:
-                error = raised
+                error = _alone(raised, own)
             now = trio.current_time()
             cut = self.cut_by(now)
             if cut is None and trio.current_effective_deadline() <= now:
@@ -214,6 +219,37 @@ class Attempt:
         """How log messages name the attempt: never by its arguments."""
         job = self.claimed
         return f"job {job.id} ({job.kind}, attempt {job.attempt} of {job.max_attempts})"
+
+
+async def _in_nursery(handler: Callable[[], Awaitable[object]], job: Job[Any]) -> object:
+    """Run a handler in a nursery, as `Attempt.run` does, for what is held around that."""
+    result: object = _DID_NOT_RETURN
+    own: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            lend_nursery(job, nursery)
+            try:
+                result = await handler()
+            except BaseException as raised:
+                own = raised
+                raise
+    except BaseExceptionGroup as group:
+        alone = _alone(group, own)
+        if alone is group:
+            raise
+    else:
+        return result
+    raise alone
+
+
+def _alone(error: BaseException, own: BaseException | None) -> BaseException:
+    """What the handler itself raised, if its nursery made a group of nothing but that.
+
+    A resource can then catch it by its class, and a `WaitForCallback` says whose it is.
+    """
+    if own is None or not isinstance(error, BaseExceptionGroup):
+        return error
+    return own if len(error.exceptions) == 1 and error.exceptions[0] is own else error
 
 
 #: Kinds whose unrecognised results have been mentioned once.

@@ -105,7 +105,8 @@ class Resources:
             except BaseException as error:
                 own = _besides(error, inside)
                 if own is not None:
-                    raise _failure(resource, own, opened=opened) from own
+                    failure, cause = _failure(resource, own, opened=opened)
+                    raise failure from cause
                 if inside is None or _besides(inside) is None:
                     raise
                 # It went through a nursery of the resource, which made a group of it.
@@ -189,12 +190,15 @@ def _besides(error: BaseException, inside: BaseException | None = None) -> BaseE
     return None if is_known(error) else error
 
 
-def _failure(resource: Resource, error: BaseException, *, opened: bool) -> BaseException:
-    """What a failure of the worker's resource is to the worker."""
+def _failure(
+    resource: Resource, error: BaseException, *, opened: bool
+) -> tuple[BaseException, BaseException | None]:
+    """What a failure of the worker's resource is to the worker, and its cause."""
     parts = list(leaves(error))
     for part in parts:
         if not isinstance(part, Exception):
-            return error
+            return error, error.__cause__
     what = "failed" if opened else "could not be opened"
     why = "; ".join(f"{type(p).__name__}: {p}" if str(p) else type(p).__name__ for p in parts)
-    return ResourceFailed(resource.key, f"resource {resource} {what}: {why}")
+    failure = ResourceFailed(resource.key, f"resource {resource} {what}: {why}")
+    return failure, parts[0] if len(parts) == 1 else error
