@@ -16,6 +16,7 @@ from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
 from .._runtime.attempt import Attempt
 from .._runtime.parts import Parts, assemble
+from .._runtime.worker import LAST_WORDS
 from .._seam.protocol import WorkerStore
 from .._seam.values import Want
 
@@ -150,24 +151,31 @@ async def _at_workbench(
             wiring=wiring,
             crashed=crashes.append,
         )
+
+        async def finalize() -> None:
+            # As in a worker: a cancellation hands the job back, and does not cut that short.
+            with trio.CancelScope(shield=True):
+                await parts.finalizer.run()
+
+        async def run() -> None:
+            worked.append(await work(store, parts))
+
         await parts.life.begin()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(parts.finalizer.run)
+                nursery.start_soon(finalize)
                 nursery.start_soon(parts.ledger.watch_overdue)
-
-                async def run() -> None:
-                    worked.append(await work(store, parts))
-
                 try:
                     await parts.resources.hold(run)
                 except Exception as error:
                     # Our nursery is our business: what is raised comes out as it was.
                     crashes.append(error)
-                await parts.finalizer.drained()
+                finally:
+                    parts.finalizer.hurry(LAST_WORDS)
+                    parts.finalizer.close()
                 nursery.cancel_scope.cancel()
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
                 await parts.life.end()
     for crash in crashes:
         raise crash
