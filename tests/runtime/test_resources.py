@@ -6,15 +6,17 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 import awa_trio as awa
+from awa_trio._core.outcome import Raised
 from awa_trio._core.registry import Task
 from awa_trio._core.request import KindDefaults
 from awa_trio._core.resources import Resource, Wiring
+from awa_trio._runtime.attempt import Attempt
 from awa_trio._runtime.resources import Resources
 from awa_trio.testing import HandlerJob
 
@@ -991,3 +993,21 @@ async def test_what_nobody_provides_is_said_before_anything_is_opened() -> None:
     with pytest.raises(awa.ConfigurationError, match="requests int as its parameter 'number'"):
         await rig.run()
     assert rig.trace == []
+
+
+async def test_what_a_handler_raises_by_itself_is_in_no_group() -> None:
+    """A WaitForCallback in a group could not say whose token it is."""
+    error = awa.WaitForCallback("t")
+    for held in (None, _gives_nothing()):
+        job = HandlerJob(Work())
+        ended = await Attempt(cast("Any", job._row), 1).run(throws(error), job, held)
+        assert ended == Raised(error)
+    job = HandlerJob(Work())
+    ended = await Attempt(cast("Any", job._row), 1).run(fails_in_a_group, job)
+    assert isinstance(ended, Raised)
+    assert isinstance(ended.error, ExceptionGroup)
+
+
+@asynccontextmanager
+async def _gives_nothing() -> AsyncIterator[dict[str, Any]]:
+    yield {}
