@@ -37,6 +37,7 @@ from ._core.errors import InvalidTransition as InvalidTransition
 from ._core.errors import InvalidValue as InvalidValue
 from ._core.errors import JobNotFound as JobNotFound
 from ._core.errors import LeaseLost as LeaseLost
+from ._core.errors import ResourceFailed as ResourceFailed
 from ._core.errors import SchemaError as SchemaError
 from ._core.errors import SchemaMissing as SchemaMissing
 from ._core.errors import SchemaNewer as SchemaNewer

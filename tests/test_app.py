@@ -157,10 +157,10 @@ async def unseen(job: awa.Job[Unseen]) -> None: ...
 async def none() -> None: ...
 
 
-async def two(job: awa.Job[Work], other: int) -> None: ...
+async def two(job: awa.Job[Work], other) -> None: ...  # type: ignore[no-untyped-def]
 
 
-async def keyword(job: awa.Job[Work], *, needed: int) -> None: ...
+async def keyword(job: awa.Job[Work], *, needed) -> None: ...  # type: ignore[no-untyped-def]
 
 
 async def only_keyword(*, job: awa.Job[Work]) -> None: ...
@@ -184,9 +184,9 @@ def generator(job: awa.Job[Work]) -> Any:
     yield 1
 
 
-NO_CLASS = r"annotate the parameter of handler {} .*\(job: awa\.Job\[MyArgs\]\)"
+NO_CLASS = r"annotate the first parameter of handler {} .*\(job: awa\.Job\[MyArgs\]\)"
 NO_NAME = r"annotation of handler {} cannot be evaluated \(.*\); .*@app\.task\(args=MyArgs\)"
-NOT_ONE = r"handler {} must take exactly one parameter, as in async def {}\(job: awa\.Job"
+NO_JOB = r"handler {} must take a job as its first parameter, as in async def {}\(job: awa\.Job"
 NO_KIND = r"arguments of handler {} have no class to name their kind after; give kind="
 
 
@@ -199,16 +199,16 @@ NO_KIND = r"arguments of handler {} have no class to name their kind after; give
         (later, NO_NAME),
         (slip, NO_NAME),
         (unseen, NO_NAME),
-        (none, NOT_ONE),
-        (two, NOT_ONE),
-        (keyword, NOT_ONE),
-        (only_keyword, NOT_ONE),
+        (none, NO_JOB),
+        (two, r"annotate parameter 'other' of handler {} with the type of a resource"),
+        (keyword, r"annotate parameter 'needed' of handler {} with the type of a resource"),
+        (only_keyword, NO_JOB),
         (union, NO_KIND),
         (plain_dict, NO_KIND),
         (DictObject(), r"have no class to name their kind after; give kind="),
         (async_generator, r"handler {} is a generator; it must return, not yield"),
         (generator, r"handler {} is a generator; it must return, not yield"),
-        ("a name", r"handler 'a name' must take exactly one parameter"),
+        ("a name", r"handler 'a name' must take a job as its first parameter"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

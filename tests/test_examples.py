@@ -28,6 +28,11 @@ PRINTED = {
         "4 readings",
         "the worker is gone, and left nothing behind",
     },
+    "resources": {
+        "index: Trio, at priority 2",
+        "alert: Trio, at priority 1",
+        "the client is closed",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 

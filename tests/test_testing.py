@@ -174,6 +174,123 @@ async def test_an_interrupt_comes_out_and_is_recorded() -> None:
     assert (await client.jobs.get(answer.id)).state is S.RETRYABLE
 
 
+# ---- resources
+
+
+class Wire:
+    """A connection to somewhere."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.open = False
+
+
+wires: list[Wire] = []
+wired = awa.App()
+
+
+@wired.resource
+async def open_wire() -> AsyncIterator[Wire]:
+    wire = Wire()
+    wires.append(wire)
+    wire.open = True
+    yield wire
+    wire.open = False
+
+
+@wired.resource
+async def broken() -> AsyncIterator[list[Wire]]:
+    if len(wires) < 100:
+        raise ConnectionError("no tests for this one")
+    yield wires
+
+
+@wired.task()
+async def send(job: awa.Job[Then], wire: Wire) -> None:
+    assert wire.open or wire not in wires
+    wire.sent.append(job.args.n)
+    if job.args.n > 0:
+        job.enqueue_on_completion(Then(job.args.n - 1))
+
+
+@wired.task(kind="never", args=Stage)
+async def never(job: awa.Job[Stage], wires: list[Wire]) -> None: ...
+
+
+@pytest.fixture
+def wired_client() -> awa.Client:
+    wires.clear()
+    return memory_client(wired)
+
+
+async def test_drain_opens_resources_once_and_closes_them(wired_client: awa.Client) -> None:
+    await wired_client.enqueue(Then(3))
+    assert len(await drain(wired, wired_client, kind="then")) == 4
+    [wire] = wires
+    assert (wire.sent, wire.open) == ([3, 2, 1, 0], False)
+
+
+async def test_a_fake_stands_in_for_a_resource(wired_client: awa.Client) -> None:
+    fake = Wire()
+    for n in (1, 5):
+        await wired_client.enqueue(Then(n))
+    worked = await work_one(wired, wired_client, resources={Wire: fake, list[Wire]: []})
+    assert worked is not None
+    await drain(wired, wired_client, kind="then", resources={Wire: fake})
+    assert sorted(fake.sent) == [0, 0, 1, 1, 2, 3, 4, 5]
+    assert wires == []
+
+
+async def test_only_what_the_kind_requests_is_opened(wired_client: awa.Client) -> None:
+    answer = await wired_client.enqueue(Then(0))
+    with pytest.raises(awa.ResourceFailed, match=r"broken.* no tests for this one"):
+        await work_one(wired, wired_client)
+    job = await wired_client.jobs.get(answer.id)
+    assert (job.state, job.attempt) == (S.AVAILABLE, 0)
+    worked = await work_one(wired, wired_client, kind="then")
+    assert worked is not None
+    assert worked.state is S.COMPLETED
+
+
+async def test_a_resource_that_nothing_requests_is_no_stand_in(
+    wired_client: awa.Client,
+) -> None:
+    with pytest.raises(awa.ConfigurationError, match="nothing requests Then"):
+        await work_one(wired, wired_client, resources={Then: 1})
+
+
+async def test_what_fails_while_a_job_is_worked_comes_out_and_the_job_goes_back() -> None:
+    failing = awa.App()
+
+    @failing.resource
+    async def wire() -> AsyncIterator[Wire]:
+        async def fail() -> None:
+            await trio.sleep(0.05)
+            raise ConnectionError("gone")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            yield Wire()
+
+    @failing.task()
+    async def then(job: awa.Job[Then], wire: Wire) -> None:
+        await trio.sleep_forever()
+
+    client = memory_client(failing)
+    answer = await client.enqueue(Then(0))
+    with pytest.raises(awa.ResourceFailed, match="gone"):
+        await work_one(failing, client)
+    job = await client.jobs.get(answer.id)
+    assert (job.state, job.attempt) == (S.AVAILABLE, 0)
+
+
+async def test_a_handler_is_called_with_fakes() -> None:
+    fake = Wire()
+    job = HandlerJob(Then(2), app=wired)
+    await send(job, fake)
+    assert (fake.sent, [staged.args for staged in job.staged]) == ([2], [Then(1)])
+
+
 # ---- the stand-in
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, final
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar, final, overload
 
 import attrs
 
@@ -18,10 +18,14 @@ from .._core.kinds import kind_of
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
 from .._core.request import KindDefaults, check_queue
+from .._core.resources import Scope
 from .._core.settings import QueueSettings
-from .._runtime.job import Job
+from .signatures import asked_by, name_of, resource_of, written
 
 F = TypeVar("F", bound=Callable[..., Any])
+OpensT = TypeVar(
+    "OpensT", bound=Callable[..., AsyncIterator[Any] | AbstractAsyncContextManager[Any]]
+)
 
 
 @final
@@ -50,8 +54,9 @@ class App:
     ) -> Callable[[F], F]:
         """Register a handler for the jobs whose arguments its annotation names.
 
-        The handler takes one parameter, annotated `Job[Args]`. A coroutine function runs in
-        the worker's event loop; an ordinary function runs in a thread.
+        The handler's first parameter is annotated `Job[Args]`. Each other one that has no
+        default requests a resource by its type; see `resource`. A coroutine function runs
+        in the worker's event loop; an ordinary function runs in a thread.
 
         Args:
           kind: what its jobs are called in the database; default, the class's name in
@@ -65,16 +70,17 @@ class App:
           args: the class of the arguments, where the annotation cannot be evaluated.
 
         Raises:
-          ConfigurationError: the handler is a generator, or its annotation does not name a
-              class; the kind or class is registered twice, or cannot be stored; or a value
-              is out of its range. Nothing was registered.
+          ConfigurationError: the handler is a generator, or its annotations do not name the
+              class of its arguments, and what else it takes; the kind or class is registered
+              twice, or cannot be stored; or a value is out of its range. Nothing was
+              registered.
         """
         # Names of classes that are local to a function are only known to that function.
         local_names = dict(sys._getframe(1).f_locals)
 
         def register(handler: F) -> F:
-            args_type = args if args is not None else _args_type(handler, local_names)
-            name = _default_kind(args_type, handler) if kind is None else kind
+            asked = asked_by(handler, args, local_names)
+            name = _default_kind(asked.args_type, handler) if kind is None else kind
             if deadline is not None:
                 QueueSettings(deadline=deadline)  # the same range
             if backoff is not None and not callable(backoff):
@@ -85,12 +91,13 @@ class App:
             self._registry.add(
                 Task(
                     kind=name,
-                    args_type=args_type,
+                    args_type=asked.args_type,
                     handler=handler,
-                    defaults=KindDefaults(queue, priority, max_attempts, args_type),
+                    defaults=KindDefaults(queue, priority, max_attempts, asked.args_type),
                     deadline=deadline,
                     backoff=backoff,
                     in_thread=_runs_in_thread(handler),
+                    requests=asked.requests,
                 )
             )
             return handler
@@ -148,6 +155,54 @@ class App:
         self._registry.queues[name] = QueueSettings(
             max_workers=max_workers, deadline=deadline, dead_letters=dead_letters
         )
+
+    @overload
+    def resource(self, function: OpensT, /) -> OpensT: ...
+    @overload
+    def resource(
+        self, /, *, scope: Scope = "worker", provides: Any = None
+    ) -> Callable[[OpensT], OpensT]: ...
+    def resource(
+        self,
+        function: OpensT | None = None,
+        /,
+        *,
+        scope: Scope = "worker",
+        provides: Any = None,
+    ) -> OpensT | Callable[[OpensT], OpensT]:
+        """Register something that handlers may request: ``@app.resource``, or with arguments.
+
+        The function is an async generator function that yields once, or one that returns
+        an async context manager. A handler, or another resource, gets what it yields by
+        annotating a parameter with the same type; subclasses are other types. Parameters
+        without a default request other resources; of an attempt's resource, one may be
+        annotated `Job`. Only what is requested is opened.
+
+        A worker's resource is opened before the worker claims, and closed when every
+        attempt has ended: all of them in one task, in reverse order, each shielded for
+        `Timings.close_timeout` seconds. If it fails, the worker stops with `ResourceFailed`.
+
+        An attempt's resource is opened before the handler and closed when the attempt's
+        nursery has closed, inside what cuts the attempt: a deadline cancels it too. What it
+        raises is the attempt's error; what it swallows is so all the same.
+
+        Args:
+          function: what opens it; given if the decorator has no arguments.
+          scope: ``"worker"``, one for the worker; ``"attempt"``, one for each attempt.
+          provides: the type, where the annotation is another or cannot be evaluated.
+
+        Raises:
+          ConfigurationError: it is no such function, its annotations do not say what it
+              provides and uses, the type is provided twice, or a worker's resource asks
+              for a job. What is wrong between resources is said when a worker starts.
+        """
+        local_names = dict(sys._getframe(1).f_locals)
+
+        def register(opens: OpensT) -> OpensT:
+            self._registry.provide(resource_of(opens, scope, provides, local_names))
+            return opens
+
+        return register if function is None else register(function)
 
     def on_completed(self, args_type: type) -> Callable[[F], F]:
         """Register a follow-up for jobs of a class that complete: ``f(args, job)``.
@@ -246,17 +301,17 @@ class App:
 
     def _follow(self, args_type: type, outcome: Outcome) -> Callable[[F], F]:
         def register(function: F) -> F:
-            plain = _plain(function)
-            if inspect.iscoroutinefunction(plain) or _is_generator(plain):
+            code = written(function)
+            if inspect.iscoroutinefunction(code) or _is_generator(code):
                 raise ConfigurationError(
-                    f"follow-up {_name(function)} must be an ordinary function that returns: it"
+                    f"follow-up {name_of(function)} must be an ordinary function that returns: it"
                     " runs between the handler and its commit, and must not wait for anything"
                 )
             try:
                 inspect.signature(function).bind(*outcome.parameters)
             except TypeError:
                 raise ConfigurationError(
-                    f"follow-up {_name(function)} of on_{outcome.value} is called with"
+                    f"follow-up {name_of(function)} of on_{outcome.value} is called with"
                     f" ({', '.join(outcome.parameters)}); let it take these"
                 ) from None
             except ValueError:
@@ -309,74 +364,29 @@ def worker_queues(
     return chosen
 
 
-def _args_type(handler: Callable[..., Any], local_names: dict[str, Any]) -> Any:
-    """The class in the annotation of a handler's parameter."""
-    name = _name(handler)
-    try:
-        parameters = [
-            p
-            for p in inspect.signature(handler).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-            or (p.kind is p.KEYWORD_ONLY and p.default is p.empty)
-        ]
-    except (TypeError, ValueError):
-        parameters = []
-    if len(parameters) != 1 or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        raise ConfigurationError(
-            f"handler {name} must take exactly one parameter, as in"
-            f" async def {getattr(handler, '__name__', 'handler')}(job: awa.Job[MyArgs])"
-        )
-    try:
-        hints = typing.get_type_hints(_plain(handler), localns=local_names)
-    except Exception as error:  # evaluating an annotation can raise anything
-        raise ConfigurationError(
-            f"the annotation of handler {name} cannot be evaluated ({error});"
-            " give the class itself, as in @app.task(args=MyArgs)"
-        ) from error
-    hint = hints.get(parameters[0].name)
-    if hint is None or typing.get_origin(hint) is not Job or len(typing.get_args(hint)) != 1:
-        raise ConfigurationError(
-            f"annotate the parameter of handler {name} with the class of its arguments, as in"
-            f" ({parameters[0].name}: awa.Job[MyArgs])"
-        )
-    return typing.get_args(hint)[0]
-
-
 def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:
     if isinstance(args_type, type) and args_type is not dict and not typing.get_args(args_type):
         return kind_of(args_type)
-    whose = "" if handler is None else f" of handler {_name(handler)}"
+    whose = "" if handler is None else f" of handler {name_of(handler)}"
     raise ConfigurationError(
         f"the arguments{whose} have no class to name their kind after; give kind=..."
     )
 
 
 def _runs_in_thread(handler: Callable[..., Any]) -> bool:
-    function = _plain(handler)
+    function = written(handler)
     if _is_generator(function):
         raise ConfigurationError(
-            f"handler {_name(handler)} is a generator; it must return, not yield"
+            f"handler {name_of(handler)} is a generator; it must return, not yield"
         )
     if inspect.iscoroutinefunction(function):
         return False
     # A decorator's ordinary function around a coroutine function returns its coroutine.
-    return not inspect.iscoroutinefunction(_plain(inspect.unwrap(function)))
-
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose code is run: behind partials, and objects that can be called."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function if inspect.isroutine(function) else type(function).__call__
+    return not inspect.iscoroutinefunction(written(inspect.unwrap(function)))
 
 
 def _is_generator(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    """How messages name a function, or whatever was given instead of one."""
-    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _check_queue(name: object) -> None:

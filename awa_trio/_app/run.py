@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from random import Random
+from typing import Any
 
 import trio
 
@@ -27,6 +28,7 @@ async def run_worker(
     name: str | None = None,
     listen: bool = True,
     random: Random | None = None,
+    resources: Mapping[Any, object] | None = None,
     task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run jobs until stopped; made for ``worker = await nursery.start(run_worker, app, client)``.
@@ -51,12 +53,16 @@ async def run_worker(
       listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
           polling finds them too.
       random: for jitter.
+      resources: instances to give to handlers in place of the app's resources, by the type
+          they are requested as; opened, and closed, by the caller.
       task_status: given the `Worker`.
 
     Raises:
-      ConfigurationError: the app has no tasks, or a setting is out of its range.
+      ConfigurationError: the app has no tasks, a setting is out of its range, or a
+          handler requests what no resource provides.
       WrongEventLoop: not called under Trio.
       DatabaseUnavailable: it could not register, or could not listen.
+      ResourceFailed: a resource of the worker could not be opened, or failed later.
       WorkerCrashed: one of its services failed in a way that is a bug.
       KeyboardInterrupt: it struck in a handler, whose job is then recorded as failed.
       SystemExit: a handler raised it; likewise.
@@ -75,6 +81,7 @@ async def run_worker(
             name=name,
             listen=listen,
             random=random or Random(),
+            resources=resources,
         )
         try:
             await worker.serve(lambda: task_status.started(worker))

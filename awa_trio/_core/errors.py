@@ -285,3 +285,19 @@ class DatabaseUnavailable(AwaError):
 
 class WorkerCrashed(AwaError):
     """A service of the worker failed in a way that is a bug, and took the worker down."""
+
+
+class ResourceFailed(AwaError):
+    """A resource of the worker could not be opened, failed while it was open, or to close.
+
+    Chained from the original error. What failed to open stops the worker before it
+    claims anything; what failed later has stopped it at once, with its attempts handed
+    back. Errors of an attempt's resources are errors of the attempt, as they are.
+    """
+
+    resource: object
+    """The type that requests it."""
+
+    def __init__(self, resource: object, problem: str) -> None:
+        super().__init__(problem)
+        self.resource = resource

@@ -1,4 +1,4 @@
-"""What one application knows: its tasks, the follow-ups registered for them, its queues.
+"""What one application knows: its tasks, their follow-ups, its resources, its queues.
 
 A registry does nothing. It answers: which task runs this kind, with which arguments;
 what does an enqueue of this class mean; what follows this outcome.
@@ -7,7 +7,7 @@ what does an enqueue of this class mean; what follows this outcome.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -26,7 +26,9 @@ from .request import (
     check_kind,
     make_template,
 )
+from .resources import Resource, Wiring, wire
 from .settings import QueueSettings
+from .shapes import spell
 
 
 @attrs.frozen(eq=False)
@@ -37,7 +39,7 @@ class Task:
     args_type: Any
     """What a job's arguments are decoded to."""
     handler: Callable[..., Any]
-    """Takes a `Job`; a coroutine function, unless ``in_thread``."""
+    """Takes a `Job`, and what it requests, by name; a coroutine function, unless ``in_thread``."""
     defaults: KindDefaults
     """What an enqueue of this kind means where it does not say."""
     deadline: float | None = None
@@ -46,15 +48,18 @@ class Task:
     """Its own delays between attempts; None for the usual ones."""
     in_thread: bool = False
     """Whether the handler is an ordinary function, to be run in a thread."""
+    requests: Mapping[str, Any] = attrs.field(factory=dict)
+    """The resources it gets besides its job, by parameter."""
 
 
 @attrs.define(eq=False)
 class Registry:
-    """One application's tasks, follow-ups and queues."""
+    """One application's tasks, follow-ups, resources and queues."""
 
     codec: Codec = attrs.field(factory=Codec)
     tasks: dict[str, Task] = attrs.field(factory=dict)
     queues: dict[str, QueueSettings] = attrs.field(factory=dict)
+    _resources: dict[Any, Resource] = attrs.field(factory=dict)
     _declared: dict[str, KindDefaults] = attrs.field(factory=dict)
     """Kinds that may be enqueued: those of the tasks, and those that others run."""
     _kinds: dict[type, str] = attrs.field(factory=dict)
@@ -99,6 +104,34 @@ class Registry:
         """
         self.declare(task.args_type, task.kind, task.defaults)
         self.tasks[task.kind] = task
+
+    def provide(self, resource: Resource) -> None:
+        """Register a resource.
+
+        Raises:
+          ConfigurationError: another provides the same.
+        """
+        other = self._resources.get(resource.key)
+        if other is not None:
+            raise ConfigurationError(
+                f"{spell(resource.key)} is provided twice, by {other.name} and"
+                f" {resource.name}; give one of them a type of its own, such as a NewType"
+            )
+        self._resources[resource.key] = resource
+
+    def wire(
+        self, given: Mapping[Any, Any] | None = None, kinds: Collection[str] | None = None
+    ) -> Wiring:
+        """Say which resources to open for the tasks.
+
+        Args:
+          given: instances that stand in for resources, by the type they are requested as.
+          kinds: the tasks that will run; default, all.
+
+        Raises:
+          ConfigurationError: see `resources.wire`.
+        """
+        return wire(self.tasks, self._resources, given or {}, kinds)
 
     def follow(self, args_type: type, spec: FollowUpSpec) -> None:
         """Register a follow-up for an outcome of a class's jobs, before or after its task.

@@ -7,6 +7,7 @@ Trio and of this package say nothing about the handler and are left out.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from importlib.util import find_spec
@@ -20,10 +21,14 @@ MAX_REPORT_CHARS = 8_000
 MAX_LEAVES = 10
 MAX_FRAMES = 12
 
-_HIDDEN = tuple(
-    str(Path(spec.origin).parent)
-    for name in ("awa_trio", "trio", "outcome", "anyio")
-    if (spec := find_spec(name)) is not None and spec.origin is not None
+_HIDDEN = (
+    *(
+        str(Path(spec.origin).parent)
+        for name in ("awa_trio", "trio", "outcome", "anyio")
+        if (spec := find_spec(name)) is not None and spec.origin is not None
+    ),
+    # It stands between a resource's frames and those it was opened for.
+    contextlib.__file__,
 )
 
 #: What jsonb refuses in a string: NUL, and halves of surrogate pairs.

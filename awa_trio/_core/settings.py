@@ -123,6 +123,10 @@ class Timings:
     call_timeout: float = _seconds(default=10.0, least=0.05)
     """Seconds any one call of the database may take before its connection is given up."""
 
+    close_timeout: float = _seconds(default=5.0)
+    """Seconds each resource of the worker may take to close before it is cancelled. No
+    attempt runs any more by then: only whoever stopped the worker waits for it."""
+
     def __attrs_post_init__(self) -> None:
         if self.lease < 3 * self.heartbeat:
             raise ConfigurationError(

@@ -14,7 +14,8 @@ import enum
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import trio
@@ -33,18 +34,20 @@ from .._core.results import (
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
 from .job import Job, lend_nursery, output_of, progress_of
+from .resources import Held
 
 logger = logging.getLogger("awa_trio.worker")
 
-Handler = Callable[[Job[Any]], Awaitable[object]]
+Handler = Callable[..., Awaitable[object]]
+"""Takes a job; and by name, what the attempt's resources give it."""
 
 _DID_NOT_RETURN = object()
 
 #: A nursery absorbs any Cancelled once it is cancelled, and a handler that raises one
 #: cancels it. Whatever the handler had still to do was not done.
 _ABSORBED = (
-    "the handler did not return: job.nursery was cancelled, or it raised a trio.Cancelled"
-    " of its own"
+    "the handler did not return: job.nursery or a resource's scope was cancelled, or it"
+    " raised a trio.Cancelled of its own"
 )
 
 #: By their exact type: asking an object for its class may run its own code.
@@ -96,7 +99,8 @@ class Attempt:
         self.scope: trio.CancelScope | None = None
         """What can cut it; None until it runs."""
         self.ended = False
-        """Whether the handler and every task of its nursery have finished."""
+        """Whether the handler and every task of its nursery have finished, and all that was
+        held around it is closed."""
         self.settled = False
         """Whether its settlement has been decided: nothing that happens now changes it."""
         self.thread_finished: trio.Event | None = None
@@ -135,8 +139,8 @@ class Attempt:
             return Cut.DEADLINE
         return self._cut_by
 
-    async def run(self, handler: Handler, job: Job[Any]) -> Ended:
-        """Run the handler to its end; decide nothing.
+    async def run(self, handler: Handler, job: Job[Any], held: Held | None = None) -> Ended:
+        """Run the handler to its end, with what is held around it; decide nothing.
 
         Never raises: whatever happened is in what it returns. A cancellation from
         outside counts as the worker's shutdown, and strikes again at the caller's next
@@ -148,15 +152,25 @@ class Attempt:
         if self._cut_by is not None:
             scope.cancel(reason=f"awa_trio: {self._cut_by.value}")
         result: object = _DID_NOT_RETURN
+        own: BaseException | None = None
         error: BaseException | None = None
         cut: Cut | None = None
         with scope:
             try:
-                async with trio.open_nursery() as nursery:
-                    lend_nursery(job, nursery)
-                    result = await handler(job)
+                if held is None:
+                    async with trio.open_nursery() as nursery:
+                        lend_nursery(job, nursery)
+                        try:
+                            result = await handler(job)
+                        except BaseException as raised:
+                            own = raised
+                            raise
+                else:
+                    # Around the nursery, whose tasks may use them; inside what cuts it.
+                    async with held as given:
+                        result = await _in_nursery(partial(handler, job, **given), job)
             except BaseException as raised:
-                error = raised
+                error = _alone(raised, own)
             now = trio.current_time()
             cut = self.cut_by(now)
             if cut is None and trio.current_effective_deadline() <= now:
@@ -193,9 +207,10 @@ class Attempt:
 
     async def in_thread(
         self,
-        function: Callable[[Job[Any]], object],
+        function: Callable[..., object],
         job: Job[Any],
         limiter: trio.CapacityLimiter,
+        given: Mapping[str, Any],
     ) -> object:
         """Run an ordinary function as the handler.
 
@@ -212,7 +227,7 @@ class Attempt:
         def run() -> object:
             self.thread_finished = finished
             try:
-                return function(job) if turn.acquire(blocking=False) else None
+                return function(job, **given) if turn.acquire(blocking=False) else None
             finally:
                 try:
                     token.run_sync_soon(finished.set)
@@ -232,6 +247,37 @@ class Attempt:
         """How log messages name the attempt: never by its arguments."""
         job = self.claimed
         return f"job {job.id} ({job.kind}, attempt {job.attempt} of {job.max_attempts})"
+
+
+async def _in_nursery(handler: Callable[[], Awaitable[object]], job: Job[Any]) -> object:
+    """Run a handler in a nursery, as `Attempt.run` does, for what is held around that."""
+    result: object = _DID_NOT_RETURN
+    own: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            lend_nursery(job, nursery)
+            try:
+                result = await handler()
+            except BaseException as raised:
+                own = raised
+                raise
+    except BaseExceptionGroup as group:
+        alone = _alone(group, own)
+        if alone is group:
+            raise
+    else:
+        return result
+    raise alone
+
+
+def _alone(error: BaseException, own: BaseException | None) -> BaseException:
+    """What the handler itself raised, if its nursery made a group of nothing but that.
+
+    A resource can then catch it by its class, and a `WaitForCallback` says whose it is.
+    """
+    if own is None or not isinstance(error, BaseExceptionGroup):
+        return error
+    return own if len(error.exceptions) == 1 and error.exceptions[0] is own else error
 
 
 #: Kinds whose unrecognised results have been mentioned once.

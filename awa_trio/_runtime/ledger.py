@@ -29,7 +29,7 @@ from .._core.outcome import (
     leaves,
 )
 from .._core.plan import Plan
-from .._core.registry import Registry, Task
+from .._core.registry import Registry
 from .._core.settings import Timings
 from .._seam.errors import Rejected
 from .._seam.hearing import CutElsewhere
@@ -46,6 +46,7 @@ from .attempt import (
 from .finalize import Entry, Finalizer
 from .job import Job, Services, lend_services, row_of
 from .planner import Planner
+from .resources import Resources
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -85,6 +86,7 @@ class Ledger:
       planner: decides what an ending writes.
       timings: how long an attempt may take to end once it is cut.
       threads: limits the threads of ordinary functions.
+      resources: what handlers request besides their job.
       crashed: told of KeyboardInterrupt and SystemExit, which go on once they are recorded.
     """
 
@@ -95,6 +97,7 @@ class Ledger:
         planner: Planner,
         timings: Timings,
         threads: trio.CapacityLimiter,
+        resources: Resources,
         crashed: Callable[[BaseException], None],
     ) -> None:
         self._registry = registry
@@ -102,6 +105,7 @@ class Ledger:
         self._planner = planner
         self._timings = timings
         self._threads = threads
+        self._resources = resources
         self._crashed = crashed
         self._held: dict[tuple[int, int], Attempt] = {}
         self._told_at = -math.inf
@@ -167,7 +171,12 @@ class Ledger:
             job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
             lend_services(job, self.services)
             attempt.job = job
-            ended = await attempt.run(self._handler(attempt, task), job)
+            function, held = task.handler, None
+            if task.requests:
+                function, held = self._resources.lend(task, job)
+            if task.in_thread:
+                function = self._in_thread(attempt, function)
+            ended = await attempt.run(function, job, held)
         if attempt.own_completion is OwnCompletion.COMMITTED:
             self._let_go(attempt)
             log_end_after_completion(attempt, ended)
@@ -186,10 +195,8 @@ class Ledger:
         if self.finalizer.full:
             await self.finalizer.room()
 
-    def _handler(self, attempt: Attempt, task: Task) -> Handler:
-        if not task.in_thread:
-            return task.handler
-        return lambda job: attempt.in_thread(task.handler, job, self._threads)
+    def _in_thread(self, attempt: Attempt, function: Callable[..., object]) -> Handler:
+        return lambda job, **given: attempt.in_thread(function, job, self._threads, given)
 
     def settle(self, attempt: Attempt, ended: Ended, args: object = None) -> None:
         """Decide what an ending writes, and submit it. Never blocks."""

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from .._core.registry import Registry
+from .._core.resources import Wiring
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.protocol import WorkerStore
 from .completing import Completer
@@ -23,6 +24,7 @@ from .ledger import Ledger
 from .life import Life
 from .planner import Planner
 from .progress import ProgressWriter
+from .resources import Resources
 from .upkeep import Upkeep
 
 
@@ -36,6 +38,7 @@ class Parts:
     finalizer: Finalizer
     upkeep: Upkeep
     progress: ProgressWriter
+    resources: Resources
 
 
 def assemble(
@@ -47,6 +50,7 @@ def assemble(
     timings: Timings,
     retention: Retention,
     random: Random,
+    wiring: Wiring,
     crashed: Callable[[BaseException], None],
 ) -> Parts:
     """Make the parts of one worker; nothing runs yet.
@@ -59,13 +63,15 @@ def assemble(
       timings: how often it does what nobody asks it to do.
       retention: how long settled jobs are kept.
       random: for jitter.
+      wiring: the resources it opens.
       crashed: told of what must bring the worker down.
     """
     planner = Planner(registry, random, queues)
     slots = [Slots(queue, settings) for queue, settings in queues.items()]
     kinds = {kind: task.deadline for kind, task in registry.tasks.items()}
     threads = trio.CapacityLimiter(max(1, sum(s.settings.max_workers for s in slots)))
-    ledger = Ledger(registry, store, planner, timings, threads, crashed)
+    resources = Resources(wiring, timings.close_timeout)
+    ledger = Ledger(registry, store, planner, timings, threads, resources, crashed)
     life = Life(store, name, timings, ledger.lost)
     finalizer = Finalizer(store, ledger, timings, random)
     dispatcher = Dispatcher(
@@ -86,4 +92,4 @@ def assemble(
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
-    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer)
+    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources)

@@ -1,8 +1,8 @@
 """A worker: the nursery tree, and with it the order of shutdown.
 
 Each block outlives the ones inside it, so reading `_serve` upwards is shutting down: no
-more claims; the running attempts get their grace; then they are cut; settlements under
-way still commit; heartbeats stop last.
+more claims; the running attempts get their grace; then they are cut; resources close;
+settlements under way still commit; heartbeats stop last.
 
 The tree stands in a shield, so that a cancellation from outside is an orderly "now"
 rather than a blow to every task at once: a sentry outside it notices, and cuts.
@@ -16,12 +16,12 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from random import Random
-from typing import final
+from typing import Any, final
 
 import attrs
 import trio
 
-from .._core.errors import ConfigurationError, WorkerCrashed
+from .._core.errors import ConfigurationError, ResourceFailed, WorkerCrashed
 from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.settings import QueueSettings, Retention, Timings
@@ -87,6 +87,7 @@ class Worker:
         name: str | None,
         listen: bool,
         random: Random,
+        resources: Mapping[Any, object] | None,
     ) -> None:
         if not registry.tasks:
             raise ConfigurationError("this app has no tasks; register one with @app.task(...)")
@@ -108,6 +109,7 @@ class Worker:
             timings=timings,
             retention=retention,
             random=random,
+            wiring=registry.wire(resources),
             crashed=self._crashed,
         )
 
@@ -164,20 +166,25 @@ class Worker:
         Raises:
           StoreError: it could not register, or could not begin to hear news.
           trio.TooSlowError: nor did that fail, in time.
+          ResourceFailed: a resource of the worker failed, and took the worker down.
           WorkerCrashed: one of its services failed in a way that is a bug.
           KeyboardInterrupt: a handler was interrupted; its job is recorded as failed.
           SystemExit: a handler asked for it; likewise.
         """
         failure: BaseException | None = None
-        async with trio.open_nursery() as sentry:
-            sentry.start_soon(self._watch_caller, name="awa:sentry")
-            with trio.CancelScope(shield=True):
-                try:
-                    await self._serve(started)
-                except BaseException as error:
-                    failure = _only(error)
-            sentry.cancel_scope.cancel()
-        failure = self._crash or failure
+        try:
+            async with trio.open_nursery() as sentry:
+                sentry.start_soon(self._watch_caller, name="awa:sentry")
+                with trio.CancelScope(shield=True):
+                    try:
+                        await self._serve(started)
+                    except BaseException as error:
+                        failure = _only(error)
+                sentry.cancel_scope.cancel()
+        finally:
+            # A cancellation from outside must not hide it.
+            if self._crash is not None:
+                raise self._crash
         if failure is not None:
             raise failure
 
@@ -192,6 +199,7 @@ class Worker:
         """Stop at once: cut every attempt, and give settlements a few seconds."""
         self._claiming.cancel(reason=f"awa_trio: {reason}")
         self._drain.cancel(reason=f"awa_trio: {reason}")
+        self._parts.resources.cut()
         self._parts.ledger.shut_at = min(self._parts.ledger.shut_at, trio.current_time())
         self._parts.finalizer.hurry(LAST_WORDS)
 
@@ -200,7 +208,6 @@ class Worker:
         self._cut_now(f"{type(error).__name__} in a handler or a service")
 
     async def _serve(self, started: Callable[[], None]) -> None:
-        ledger = self._parts.ledger
         await self._parts.life.begin()
         try:
             async with trio.open_nursery() as services:  # they stop last
@@ -218,24 +225,54 @@ class Worker:
                 )
                 async with trio.open_nursery() as finalizers:
                     finalizers.start_soon(self._service, "finalizer", self._parts.finalizer.run)
-                    started()
-                    with self._drain:
-                        async with trio.open_nursery() as attempts:
-                            with self._claiming:
-                                claim = partial(self._parts.dispatcher.claim, attempts)
-                                await self._service("dispatcher", claim)
-                            self._parts.dispatcher.close()
-                            self._drain.deadline = trio.current_time() + self._grace
-                            ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
+                    try:
+                        await self._parts.resources.hold(partial(self._work_watched, started))
+                    except ResourceFailed as failure:
+                        self._crashed(failure)
                     await self._hand_back()
                     self._parts.finalizer.close()
                 services.cancel_scope.cancel()
         finally:
             await self._unregister()
 
+    async def _work_watched(self, started: Callable[[], None]) -> None:
+        """Work; and notice if a resource around it fails, which cancels this."""
+        done = False
+
+        async def watch() -> None:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                if not done:
+                    self._cut_now("a resource of the worker failed")
+                raise
+
+        async with trio.open_nursery() as sentry:
+            if self._parts.resources.any_of_worker:
+                sentry.start_soon(watch, name="awa:resources")
+            await self._work(started)
+            done = True
+            sentry.cancel_scope.cancel()
+
+    async def _work(self, started: Callable[[], None]) -> None:
+        """Claim and run until stopped; returns when every attempt has ended."""
+        started()
+        ledger = self._parts.ledger
+        try:
+            with self._drain:
+                async with trio.open_nursery() as attempts:
+                    with self._claiming:
+                        claim = partial(self._parts.dispatcher.claim, attempts)
+                        await self._service("dispatcher", claim)
+                    self._parts.dispatcher.close()
+                    self._drain.deadline = trio.current_time() + self._grace
+                    ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
+        finally:
+            # Now: resources may take their time to close.
+            ledger.hand_back(self._parts.dispatcher.unstarted())
+
     async def _hand_back(self) -> None:
         """Leave no row marked as ours. Where that fails, rescue does it."""
-        self._parts.ledger.hand_back(self._parts.dispatcher.unstarted())
         with trio.move_on_after(self._timings.finalize_deadline):
             try:
                 await self._parts.finalizer.drained()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -16,6 +16,7 @@ from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
 from .._runtime.attempt import Attempt
 from .._runtime.parts import Parts, assemble
+from .._runtime.worker import LAST_WORDS
 from .._seam.protocol import WorkerStore
 from .._seam.values import Want
 
@@ -45,7 +46,12 @@ class Worked:
 
 
 async def work_one(
-    app: App, client: Client, *, kind: str | None = None, queue: str | None = None
+    app: App,
+    client: Client,
+    *,
+    kind: str | None = None,
+    queue: str | None = None,
+    resources: Mapping[Any, object] | None = None,
 ) -> Worked | None:
     """Claim the next job that is due, run it, settle it; return what became of it.
 
@@ -57,12 +63,17 @@ async def work_one(
       client: where the jobs are.
       kind: only of this kind; default, any the app knows.
       queue: only of this queue; default, any the app knows.
+      resources: instances to give to handlers in place of the app's resources, by the type
+          they are requested as. What is left of these, and what a task of ``kind``
+          requests, is opened as for a worker.
 
     Returns:
       None if no job was due.
 
     Raises:
       WrongEventLoop: not called under Trio.
+      ConfigurationError: a handler requests what no resource provides.
+      ResourceFailed: a resource of worker scope failed.
       KeyboardInterrupt: the handler was interrupted; the job is recorded as failed.
       SystemExit: the handler raised it; likewise.
     """
@@ -72,7 +83,7 @@ async def work_one(
     async def work(store: WorkerStore, parts: Parts) -> Worked | None:
         return await _work_next(app, store, parts, kind, queue)
 
-    return await _at_workbench(app, client, work)
+    return await _at_workbench(app, client, kind, resources, work)
 
 
 async def drain(
@@ -82,6 +93,7 @@ async def drain(
     kind: str | None = None,
     queue: str | None = None,
     most: int = 10_000,
+    resources: Mapping[Any, object] | None = None,
 ) -> list[Worked]:
     """Work jobs one after another until none is due; follow-ups too.
 
@@ -91,10 +103,13 @@ async def drain(
       kind: only of this kind; default, any the app knows.
       queue: only of this queue; default, any the app knows.
       most: how many, so that a job that enqueues itself ends the test, not the machine.
+      resources: as for `work_one`; opened once for all jobs.
 
     Raises:
       RuntimeError: ``most`` jobs were worked and another is due.
       WrongEventLoop: as `work_one`.
+      ConfigurationError: as `work_one`.
+      ResourceFailed: as `work_one`.
       KeyboardInterrupt: as `work_one`.
       SystemExit: as `work_one`.
     """
@@ -109,39 +124,58 @@ async def drain(
                 raise RuntimeError(f"{most} jobs were worked and more are due: give most=...")
         return worked
 
-    return await _at_workbench(app, client, work)
+    return await _at_workbench(app, client, kind, resources, work)
 
 
 async def _at_workbench(
-    app: App, client: Client, work: Callable[[WorkerStore, Parts], Awaitable[T]]
+    app: App,
+    client: Client,
+    kind: str | None,
+    resources: Mapping[Any, object] | None,
+    work: Callable[[WorkerStore, Parts], Awaitable[T]],
 ) -> T:
     """Work with the parts of a worker, but its claims, beats and upkeep."""
     crashes: list[BaseException] = []
     worked: list[T] = []
+    registry = registry_of(app)
+    wiring = registry.wire(resources, None if kind is None else [kind])
     async with client._backend.worker_store() as store:
         parts = assemble(
-            registry_of(app),
+            registry,
             store,
             name="awa_trio.testing",
             queues=worker_queues(app, None),
             timings=_TIMINGS,
             retention=Retention(),
             random=Random(),
+            wiring=wiring,
             crashed=crashes.append,
         )
+
+        async def finalize() -> None:
+            # As in a worker: a cancellation hands the job back, and does not cut that short.
+            with trio.CancelScope(shield=True):
+                await parts.finalizer.run()
+
+        async def run() -> None:
+            worked.append(await work(store, parts))
+
         await parts.life.begin()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(parts.finalizer.run)
+                nursery.start_soon(finalize)
                 nursery.start_soon(parts.ledger.watch_overdue)
                 try:
-                    worked.append(await work(store, parts))
+                    await parts.resources.hold(run)
                 except Exception as error:
                     # Our nursery is our business: what is raised comes out as it was.
                     crashes.append(error)
+                finally:
+                    parts.finalizer.hurry(LAST_WORDS)
+                    parts.finalizer.close()
                 nursery.cancel_scope.cancel()
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
                 await parts.life.end()
     for crash in crashes:
         raise crash
