@@ -12,6 +12,7 @@ from typing import Any, TypeVar, final
 from .._core.backoff import Backoff
 from .._core.codec import Codec
 from .._core.errors import ConfigurationError, InvalidRequest
+from .._core.jsontext import name_of
 from .._core.kinds import kind_of
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
@@ -200,12 +201,14 @@ def registry_of(app: App) -> Registry:
 
 
 def worker_queues(
-    app: App, queues: Mapping[str, QueueSettings | int] | typing.Iterable[str] | None
+    app: App,
+    queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None,
 ) -> dict[str, QueueSettings]:
     """Return the queues a worker serves: as given, else all that the app knows.
 
     Raises:
       ConfigurationError: a value is out of its range, or there is no queue.
+      TypeError: these are no names.
     """
     registry = registry_of(app)
     if queues is None:
@@ -214,11 +217,17 @@ def worker_queues(
         return {name: registry.queue_settings(name) for name in sorted(names)}
     if isinstance(queues, str):
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")
+    if not isinstance(queues, typing.Iterable):
+        raise TypeError(
+            f"queues: give a list of names, or a mapping to settings, not {name_of(queues)}"
+        )
     chosen: dict[str, QueueSettings] = {}
     for name in queues:
         _check_queue(name)
-        given = queues[name] if isinstance(queues, Mapping) else registry.queue_settings(name)
-        if not isinstance(given, QueueSettings):
+        given = queues[name] if isinstance(queues, Mapping) else None
+        if given is None:
+            given = registry.queue_settings(name)
+        elif not isinstance(given, QueueSettings):
             deadline = registry.queue_settings(name).deadline
             given = QueueSettings(max_workers=given, deadline=deadline)
         chosen[name] = given
