@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from .. import AwaError, JobState, connect
 from ._options import Dsn
-from ._output import as_json, print_job, print_jobs, print_json, problem, say
+from ._output import print_job, print_job_as_json, print_jobs, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
+
+#: What PostgreSQL's ``bigint`` and ``int`` hold.
+MAX_ID = 2**63 - 1
+MAX_LIMIT = 2**31 - 1
 
 Json = Annotated[
     bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
@@ -24,8 +29,8 @@ async def list_(
     kind: str | None = None,
     queue: str | None = None,
     tag: str | None = None,
-    before: int | None = None,
-    limit: int = 50,
+    before: Annotated[int | None, Parameter(validator=Number(gte=1, lte=MAX_ID))] = None,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_LIMIT))] = 50,
     json: Json = False,
     dsn: Dsn = "",
 ) -> None:
@@ -52,7 +57,7 @@ async def list_(
         )
     if json:
         for job in found:
-            print_json(as_json(job))
+            print_job_as_json(job)
         return
     print_jobs(found)
     if len(found) == limit:
@@ -65,7 +70,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     async with connect(dsn) as client:
         job = await client.jobs.get(job_id)
     if json:
-        print_json(as_json(job))
+        print_job_as_json(job)
     else:
         print_job(job)
 
