@@ -42,6 +42,7 @@ from ._core.errors import SchemaError as SchemaError
 from ._core.errors import SchemaMissing as SchemaMissing
 from ._core.errors import SchemaNewer as SchemaNewer
 from ._core.errors import SchemaOlder as SchemaOlder
+from ._core.errors import SchemaUnversioned as SchemaUnversioned
 from ._core.errors import StagingError as StagingError
 from ._core.errors import StagingInvalid as StagingInvalid
 from ._core.errors import StagingNotOffered as StagingNotOffered

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 import trio
 from attrs import frozen
 from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 import awa_trio as awa
@@ -165,6 +166,8 @@ async def test_without_an_app_any_kind_is_named_after_its_class(migrated: str) -
         (Resolve(1), {"metadata": {"awa:x": 1}}, "reserved"),
         (Resolve(1), {"unique_opts": {"by_argss": True}}, "by_args"),
         (Resolve(1), {"prioritty": 1}, "priority"),
+        (Resolve(1), {"kind": 5}, "kind: give a str, not int"),
+        (Resolve(1), {"kind": []}, "kind: give a str, not list"),
         (Resolve("1"), {}, r"args\.n"),  # type: ignore[arg-type]
         (Resolve(2**63), {}, r"args\.n"),
         (Greet("a\x00b"), {}, r"args\.name"),
@@ -428,6 +431,85 @@ async def test_jobs_are_read_and_listed(client: awa.Client) -> None:
         await client.jobs.get(999)
 
 
+@pytest.mark.parametrize("job_id", [0, -1, 2**63, -(2**70), pytest.param(10**5000, id="huge")])
+@pytest.mark.parametrize("method", ["get", "wait", "cancel", "retry"])
+async def test_an_id_that_no_job_can_have_is_no_jobs(
+    client: awa.Client, method: str, job_id: int
+) -> None:
+    with pytest.raises(awa.JobNotFound, match="there is no job") as caught:
+        await getattr(client.jobs, method)(job_id)
+    assert caught.value.job_id == job_id
+
+
+@pytest.mark.parametrize("job_id", ["5", None, True, 5.0])
+@pytest.mark.parametrize("method", ["get", "wait", "cancel", "retry"])
+async def test_an_id_is_an_int(client: awa.Client, method: str, job_id: Any) -> None:
+    with pytest.raises(TypeError, match="job_id: give an int, not"):
+        await getattr(client.jobs, method)(job_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kind": "\0"}, ValueError, r"kind: U\+0000"),
+        ({"queue": "\0"}, ValueError, r"queue: U\+0000"),
+        ({"tag": "\ud800"}, ValueError, "tag: a lone surrogate"),
+        ({"kind": 5}, TypeError, "kind: give a str, not int"),
+        ({"before_id": 2**70}, ValueError, "before_id: give a whole number"),
+        ({"before_id": "5"}, TypeError, "before_id: give an int, not str"),
+        ({"limit": "x"}, TypeError, "limit: give an int, not str"),
+        ({"limit": 2**31}, ValueError, "limit: give a whole number from 1 to 2,147,483,647"),
+        ({"state": 5}, TypeError, "state: give a str, not int"),
+        ({"state": [[]]}, ValueError, r"state: there is no state \[\]; there are scheduled"),
+    ],
+)
+async def test_a_list_of_what_cannot_be_is_refused(
+    client: awa.Client, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await client.jobs.list(**options)
+
+
+async def test_other_slips_of_a_type_name_the_parameter(client: awa.Client) -> None:
+    anything: Any = 5
+    with pytest.raises(TypeError, match="reason: give a str"):
+        await client.jobs.cancel(1, reason=anything)
+    for jobs in (anything, {"a": 1}, "abc"):
+        with pytest.raises(TypeError, match="jobs: give the arguments of several, in a list"):
+            await client.enqueue_many(jobs)
+    with pytest.raises(TypeError, match="connection: give a psycopg connection, not int"):
+        awa.enqueue(anything, Resolve(1))
+    with pytest.raises(TypeError, match="app: give an App, not int"):
+        awa.enqueue(anything, Resolve(1), app=anything)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"grace": "x"}, TypeError, "grace: give seconds, as a number, not str"),
+        ({"grace": float("nan")}, awa.ConfigurationError, "grace: give at least 0 seconds"),
+        ({"timings": "x"}, TypeError, "timings: give a Timings, not str"),
+        ({"retention": 5}, TypeError, "retention: give a Retention, not int"),
+        ({"random": 5}, TypeError, "random: give a Random, not int"),
+        ({"queues": 5}, TypeError, "queues: give a list of names"),
+        ({"queues": [1]}, awa.ConfigurationError, "queue: give a str, not int"),
+        ({"queues": {"a": "5"}}, awa.ConfigurationError, "give a whole number from 1"),
+        ({"name": 5}, TypeError, "name: give a str, not int"),
+        ({"name": ""}, awa.ConfigurationError, "name: give 1 to 200 characters, not 0"),
+        ({"name": "a\0b"}, awa.ConfigurationError, r"name: U\+0000"),
+        ({"name": "\ud800"}, awa.ConfigurationError, "name: a lone surrogate"),
+        ({"client": 5}, TypeError, "client: give a Client, not int"),
+        ({"app": 5}, TypeError, "app: give an App, not int"),
+    ],
+)
+async def test_a_worker_is_refused_what_it_cannot_use(
+    client: awa.Client, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given = {"app": app, "client": client, **options}
+    with trio.fail_after(5), pytest.raises(error, match=message):
+        await awa.run_worker(**given)
+
+
 @pytest.mark.parametrize("state", ["available", "scheduled", "retryable"])
 async def test_a_waiting_job_is_cancelled(client: awa.Client, state: str) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
@@ -530,15 +612,68 @@ def test_the_client_runs_on_asyncio(migrated: str) -> None:
         ("postgresql://127.0.0.1:1/x", awa.DatabaseUnavailable, "could not be reached"),
         ("nonsense", awa.ConfigurationError, "the DSN cannot be parsed"),
         ("hots=x", awa.ConfigurationError, "it looks like postgresql://"),
+        ("host=\ud800", awa.ConfigurationError, "the DSN: a lone surrogate"),
+        ("host=a\0b", awa.ConfigurationError, r"the DSN: U\+0000"),
+        ("port=abc", awa.ConfigurationError, "cannot be parsed: port='abc': give a number"),
+        ("port=1,99999", awa.ConfigurationError, "port='99999': give a number from 1"),
+        ("connect_timeout=abc", awa.ConfigurationError, "connect_timeout='abc': give a whole"),
+        ("keepalives=yes", awa.ConfigurationError, "keepalives='yes': give a whole number"),
+        ("sslmode=yes", awa.ConfigurationError, "sslmode='yes': give one of disable, allow"),
+        (None, TypeError, "dsn: give a str, not None"),
+        (5, TypeError, "dsn: give a str, not int"),
     ],
 )
 async def test_a_wrong_dsn_is_one_sentence(
-    dsn: str, error: type[Exception], message: str
+    dsn: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
         async with awa.connect(dsn):
             pass
     assert "\n" not in str(caught.value)
+    for function in (awa.migrate, awa.schema_status):
+        with pytest.raises(error, match=message):
+            await function(dsn)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"app": 5}, TypeError, "app: give an App, not int"),
+        ({"pool_size": "x"}, TypeError, "pool_size: give an int, not str"),
+        ({"pool_size": 0}, awa.ConfigurationError, "pool_size: give a whole number from 1"),
+    ],
+)
+async def test_a_client_is_refused_what_it_cannot_use(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        async with awa.connect("host=/nowhere", **options):
+            pass
+
+
+@pytest.mark.parametrize("said_by", ["dsn", "PGCLIENTENCODING", "PGOPTIONS"])
+async def test_a_client_speaks_utf8_whatever_is_asked_for(
+    migrated: str, monkeypatch: pytest.MonkeyPatch, said_by: str
+) -> None:
+    dsn = migrated
+    if said_by == "dsn":
+        dsn = make_conninfo(migrated, client_encoding="LATIN1")
+    else:
+        option = "" if said_by == "PGCLIENTENCODING" else "-c client_encoding="
+        monkeypatch.setenv(said_by, f"{option}LATIN1")
+    async with awa.connect(dsn) as client:
+        answer = await client.enqueue(Resolve(1), kind="解決", queue="🎉", tags=["é"])
+        await client.jobs.cancel(answer.id, reason="因")
+        [job] = await client.jobs.list(kind="解決", queue="🎉", tag="é")
+    assert job.errors[-1].error == "cancelled: 因"
+
+
+def test_a_connection_of_the_callers_that_lacks_a_character_says_so(migrated: str) -> None:
+    with psycopg.connect(migrated, client_encoding="LATIN1") as connection:
+        with pytest.raises(awa.InvalidRequest, match="client_encoding, iso8859-1, lacks a"):
+            awa.enqueue(connection, Resolve(1), queue="🎉")
+        awa.enqueue(connection, Resolve(1))
+    assert count(migrated) == 1
 
 
 async def test_the_environment_says_which_database(
@@ -582,7 +717,7 @@ async def test_a_database_without_the_schema_says_how_to_make_it(dsn: str) -> No
 @pytest.mark.parametrize(
     ("version", "oldest", "error", "message"),
     [
-        (0, 0, awa.SchemaMissing, "awa-trio migrate"),
+        (0, 0, awa.SchemaUnversioned, "does not say its version"),
         (99, 1, None, ""),
         (99, 99, awa.SchemaNewer, "pip install --upgrade awa-trio"),
     ],
@@ -602,6 +737,53 @@ async def test_a_schema_of_another_version(
     with pytest.raises(error, match=message):
         async with awa.connect(migrated):
             pass
+
+
+@pytest.mark.parametrize(
+    "lost", ["DROP TABLE awa.schema_version", "DELETE FROM awa.schema_version"]
+)
+async def test_a_schema_without_a_version_is_left_alone(migrated: str, lost: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        connection.execute(lost.encode())
+    for function in (awa.migrate, awa.schema_status):
+        with pytest.raises(awa.SchemaUnversioned, match="DROP SCHEMA awa CASCADE"):
+            await function(migrated)
+    with pytest.raises(awa.SchemaUnversioned):
+        async with awa.connect(migrated):
+            pass
+    assert count(migrated) == 0
+
+
+async def test_an_empty_schema_made_beforehand_is_filled(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE SCHEMA awa")
+    applied, _ = await awa.migrate(dsn)
+    assert applied
+
+
+async def test_a_schema_that_is_too_new_is_not_called_up_to_date(migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        connection.execute("UPDATE awa.schema_version SET version = 99, oldest_supported = 99")
+    with pytest.raises(awa.SchemaNewer):
+        await awa.migrate(migrated)
+
+
+async def test_a_role_without_rights_is_told_so(migrated: str) -> None:
+    role = f"weak_{uuid4().hex}"
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            with pytest.raises(awa.ConfigurationError, match="may not use the awa schema"):
+                async with awa.connect(make_conninfo(migrated, user=role)):
+                    pass
+        finally:
+            connection.execute(f"DROP ROLE {role}".encode())
+
+
+@pytest.mark.parametrize("since", [-1, 99, "x", None])
+def test_a_script_since_no_version_is_refused(since: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="since: give"):
+        awa.schema_script(since)
 
 
 async def test_an_older_schema_is_refused(

@@ -14,6 +14,7 @@ import attrs
 from .._core.backoff import Backoff
 from .._core.codec import Codec
 from .._core.errors import ConfigurationError, InvalidRequest
+from .._core.jsontext import name_of as type_name
 from .._core.kinds import kind_of
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
@@ -336,12 +337,14 @@ def registry_of(app: App) -> Registry:
 
 
 def worker_queues(
-    app: App, queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None
+    app: App,
+    queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None,
 ) -> dict[str, QueueSettings]:
     """Return the queues a worker serves: as given, else all that the app knows.
 
     Raises:
       ConfigurationError: a value is out of its range, or there is no queue.
+      TypeError: these are no names.
     """
     registry = registry_of(app)
     if queues is None:
@@ -350,6 +353,10 @@ def worker_queues(
         return {name: registry.queue_settings(name) for name in sorted(names)}
     if isinstance(queues, str):
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")
+    if not isinstance(queues, typing.Iterable):
+        raise TypeError(
+            f"queues: give a list of names, or a mapping to settings, not {type_name(queues)}"
+        )
     chosen: dict[str, QueueSettings] = {}
     for name in queues:
         _check_queue(name)

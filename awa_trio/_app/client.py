@@ -14,8 +14,10 @@ from typing import Any, Protocol, Unpack, final
 import anyio
 import psycopg
 
+from .._core.arguments import MAX_INT4, check_string, check_type, check_whole
 from .._core.errors import InvalidTransition, JobNotFound
 from .._core.job import JobDetails, JobState
+from .._core.jsontext import MAX_INT
 from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
 from .._seam.protocol import Store, WorkerStore
@@ -195,8 +197,12 @@ class Jobs:
 
         Raises:
           JobNotFound: there is none with this ID; retention may have removed it.
+          TypeError: the ID is no int.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
+        check_type("job_id", job_id, int, "an")
+        if not 1 <= job_id <= MAX_INT:
+            raise JobNotFound(job_id)
         with public_errors("reading a job"):
             found = await self._store.get([job_id])
         if not found:
@@ -224,13 +230,17 @@ class Jobs:
           limit: how many, at most.
 
         Raises:
-          ValueError: no such state, or a limit below 1.
+          ValueError: no such state, a limit below 1, or a value that no job can have.
+          TypeError: a value is of another type.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
-        if limit < 1:
-            raise ValueError(f"limit={limit}: give at least 1")
-        given = [state] if isinstance(state, str) else state
-        states = None if given is None else tuple(JobState(one) for one in given)
+        check_whole("limit", limit, most=MAX_INT4)
+        if before_id is not None:
+            check_whole("before_id", before_id)
+        for name, value in (("kind", kind), ("queue", queue), ("tag", tag)):
+            if value is not None:
+                check_string(name, value)
+        states = None if state is None else _states(state)
         wanted = JobFilter(states, kind, queue, tag, before_id)
         with public_errors("listing jobs"):
             return await self._store.list(wanted, limit)
@@ -258,8 +268,10 @@ class Jobs:
           FollowUpsUnknown: the client's app does not run its kind, or it has no app.
           FollowUpError: a registered follow-up could not be made; nothing has changed.
           UniqueConflict: another job holds its unique key, which it needs when cancelled.
+          TypeError: the ID is no int, or the reason no str.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
+        check_type("reason", reason, str)
         while True:
             job = await self.get(job_id)
             if job.state.terminal:
@@ -278,6 +290,7 @@ class Jobs:
           InvalidTransition: it has completed, and completed jobs are never reopened; or it
               is running, or about to.
           UniqueConflict: another job holds its unique key.
+          TypeError: the ID is no int.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         while True:
@@ -301,6 +314,7 @@ class Jobs:
 
         Raises:
           JobNotFound: there is none with this ID.
+          TypeError: the ID is no int.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         pause = 0.02
@@ -322,3 +336,21 @@ _RETRIED_FROM = frozenset(
         JobState.WAITING_EXTERNAL,
     }
 )
+
+
+def _states(given: object) -> tuple[JobState, ...]:
+    """The states in what `Jobs.list` was given: one, or several."""
+    if isinstance(given, str):
+        given = (given,)
+    if not isinstance(given, Iterable):
+        check_type("state", given, str)
+    assert isinstance(given, Iterable)
+    states = []
+    for one in given:
+        try:
+            states.append(JobState(one))
+        except ValueError:
+            raise ValueError(
+                f"state: there is no state {one!r}; there are {', '.join(JobState)}"
+            ) from None
+    return tuple(states)

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import psycopg
 
-from .._core.errors import DatabaseUnavailable
+from .._core.arguments import check_type, check_whole
+from .._core.errors import ConfigurationError, DatabaseUnavailable
 from .._pg.pool import Pool
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
@@ -21,6 +22,9 @@ from .schema import check_schema
 
 #: Claims, two finalizers, one for settlements that wait, upkeep, reconciliation.
 WORKER_CONNECTIONS = 6
+
+#: As many as a PostgreSQL can have at all (MAX_BACKENDS).
+MOST_CONNECTIONS = 262_143
 
 
 class PgBackend:
@@ -66,14 +70,19 @@ async def connect(
           does not support them.
 
     Raises:
-      ConfigurationError: the DSN cannot be parsed.
+      ConfigurationError: the DSN cannot be parsed, or the pool is too small or large.
+      TypeError: a value is of another type.
       DatabaseUnavailable: the server cannot be reached, or refuses.
       SchemaMissing: the database has no ``awa`` schema.
       SchemaOlder: it has one that is older than this release needs.
       SchemaNewer: it has one that this release is too old for.
+      SchemaUnversioned: it has one that does not say its version.
       WrongEventLoop: neither Trio nor asyncio runs.
     """
     current_library()
+    if app is not None:
+        check_type("app", app, App, "an")
+    check_whole("pool_size", pool_size, most=MOST_CONNECTIONS, error=ConfigurationError)
     opener = Opener.of(dsn, prepare=prepare)
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:

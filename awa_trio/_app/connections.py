@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import psycopg
 import sniffio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from .._core.arguments import check_string, check_type
 from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
 from .._pg.connection import TrioConnection
+
+if TYPE_CHECKING:
+    from psycopg.abc import ConnDict
 
 #: What bounds a connection whose network has gone silent, where the user's DSN does not
 #: say otherwise: the kernel gives it up after about half a minute.
@@ -22,7 +27,34 @@ DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
-    "client_encoding": "UTF8",
+}
+
+#: Whatever the DSN or PGCLIENTENCODING says: names, tags and errors are any text, and the
+#: database holds it as UTF-8 (`schema.check_server`).
+ALWAYS = {"client_encoding": "UTF8"}
+
+#: What libpq checks when it connects, with the same error as for a server that is down.
+INTEGERS = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+)
+CHOICES = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "gssencmode": ("disable", "prefer", "require"),
+    "channel_binding": ("disable", "prefer", "require"),
+    "load_balance_hosts": ("disable", "random"),
+    "target_session_attrs": (
+        "any",
+        "read-write",
+        "read-only",
+        "primary",
+        "standby",
+        "prefer-standby",
+    ),
 }
 
 
@@ -42,8 +74,11 @@ class Opener:
 
         Raises:
           ConfigurationError: the DSN cannot be parsed.
+          TypeError: it is no str.
         """
+        check_type("dsn", dsn, str)
         dsn = dsn or os.environ.get("AWA_DSN", "")
+        check_string("the DSN", dsn, error=ConfigurationError)
         named = bool(dsn) or any(map(os.environ.get, ("PGHOST", "PGDATABASE", "PGSERVICE")))
         try:
             given = conninfo_to_dict(dsn)
@@ -52,7 +87,8 @@ class Opener:
                 f"the DSN cannot be parsed ({str(error).strip()}); it looks like"
                 " postgresql://user@host/database, or host=... dbname=..."
             ) from error
-        return cls(make_conninfo("", **{**DEFAULTS, **given}), named, prepare)
+        _check_values(given)
+        return cls(make_conninfo("", **{**DEFAULTS, **given, **ALWAYS}), named, prepare)
 
     async def __call__(self) -> psycopg.AsyncConnection[Any]:
         """Open a connection, in autocommit mode, in the running event loop.
@@ -73,6 +109,34 @@ class Opener:
         return DatabaseUnavailable(
             f"connecting: PostgreSQL could not be reached ({reason}){hint}"
         )
+
+
+def _check_values(given: ConnDict) -> None:
+    """Refuse values that are no address of any server.
+
+    Raises:
+      ConfigurationError: one of them is not what its parameter takes.
+    """
+
+    def refuse(name: str, value: object, takes: str) -> NoReturn:
+        raise ConfigurationError(f"the DSN cannot be parsed: {name}={value!r}: give {takes}")
+
+    for port in str(given.get("port") or os.environ.get("PGPORT", "")).split(","):
+        if port.strip() and not (_is_whole(port) and 1 <= int(port) <= 65_535):
+            refuse("port", port, "a number from 1 to 65,535")
+    for name in INTEGERS:
+        value = given.get(name)
+        if value is not None and not _is_whole(str(value)):
+            refuse(name, value, "a whole number")
+    for name, choices in CHOICES.items():
+        value = given.get(name)
+        if value is not None and value not in choices:
+            refuse(name, value, f"one of {', '.join(choices)}")
+
+
+def _is_whole(text: str) -> bool:
+    # As libpq reads them: ASCII digits, signed, in 32 bits.
+    return re.fullmatch(r"\s*[+-]?[0-9]{1,9}\s*", text) is not None
 
 
 def require_trio(what: str) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from typing import Any, Unpack, overload
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias, Unpack, overload
 
 import psycopg
 
+from .._core.arguments import check_type
+from .._core.errors import InvalidRequest
 from .._core.job import PreparedInsert
+from .._core.jsontext import name_of
 from .._core.registry import Registry
 from .._core.request import EnqueueOptions
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
 from .._store.sql import enqueued, insertion
 from .app import App, registry_of
+
+_Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 #: Prepares requests of programs that have no app: kinds after their classes.
 _NO_APP = Registry()
@@ -66,14 +72,36 @@ def enqueue(
     Raises:
       InvalidRequest: the request breaks a rule; nothing was sent, the transaction goes on.
       UnknownKind: the app does not know the kind; likewise.
+      TypeError: the connection is none, or the app is none.
       psycopg.Error: the database refused it, and the transaction with it.
     """
+    if app is not None:
+        check_type("app", app, App, "an")
     prepared = prepare(app, args, options)
     if isinstance(connection, psycopg.AsyncConnection):
         return enqueue_prepared(connection, [prepared])
+    if not isinstance(connection, psycopg.Connection):
+        raise TypeError(f"connection: give a psycopg connection, not {name_of(connection)}")
     cursor = StoreCursor(connection)
-    cursor.execute(*insertion([prepared], True), binary=True)
+    with _encoded(connection):
+        cursor.execute(*insertion([prepared], True), binary=True)
     return enqueued(cursor.fetchall())[0]
+
+
+@contextmanager
+def _encoded(connection: _Connection) -> Iterator[None]:
+    """Say what a connection in another encoding than ours cannot say.
+
+    Raises:
+      InvalidRequest: a name has a character that it lacks; nothing was sent.
+    """
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"this connection's client_encoding, {connection.info.encoding}, lacks a character"
+            " of the job's names or tags; set it to UTF8"
+        ) from error
 
 
 def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedInsert:
@@ -86,6 +114,9 @@ def prepare_many(
     app: App | None, jobs: Iterable[object], options: EnqueueOptions
 ) -> list[PreparedInsert]:
     r"""Do the same with many; `EnqueueRequest`\ s among them bring their own options."""
+    given: object = jobs
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+        raise TypeError(f"jobs: give the arguments of several, in a list, not {name_of(jobs)}")
     registry = _NO_APP if app is None else registry_of(app)
     return registry.prepare_many(jobs, options, known_only=app is not None)
 
@@ -95,7 +126,8 @@ async def enqueue_many_prepared(
 ) -> list[Enqueued]:
     """Insert prepared jobs in the transaction that the connection is in."""
     cursor = AsyncStoreCursor(connection)
-    await cursor.execute(*insertion(jobs, notify), binary=True)
+    with _encoded(connection):
+        await cursor.execute(*insertion(jobs, notify), binary=True)
     return enqueued(await cursor.fetchall())
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import psycopg
 
+from .._core.arguments import check_whole
 from .connections import Opener
-from .schema import check_server, schema
+from .schema import check_schema, check_server, read_status, schema
 
 
 @asynccontextmanager
@@ -36,12 +37,16 @@ async def migrate(dsn: str = "") -> tuple[list[str], int]:
     Raises:
       ConfigurationError: the DSN cannot be parsed, or the server cannot hold the schema.
       DatabaseUnavailable: the server cannot be reached.
+      SchemaNewer: the database has a schema that this release is too old for.
+      SchemaUnversioned: it has one that does not say its version.
       psycopg.Error: something failed, and nothing was changed.
     """
     async with _connection(dsn) as connection:
         await check_server(connection)
+        await read_status(connection)
         applied = await schema().migrate(connection)
-        status = await schema().status(connection)
+        await check_schema(connection)
+        status = await read_status(connection)
     return [f"{m.version:04d}_{m.name}" for m in applied], status.version
 
 
@@ -54,12 +59,19 @@ async def schema_status(dsn: str = "") -> tuple[int, int]:
     Raises:
       ConfigurationError: the DSN cannot be parsed.
       DatabaseUnavailable: the server cannot be reached.
+      SchemaUnversioned: the schema does not say its version.
     """
     async with _connection(dsn) as connection:
-        status = await schema().status(connection)
+        status = await read_status(connection)
     return status.version, schema().version
 
 
 def schema_script(since: int = 0) -> str:
-    """Return the SQL that `migrate` would run on a database of version ``since``."""
+    """Return the SQL that `migrate` would run on a database of version ``since``; 0 for none.
+
+    Raises:
+      ValueError: this release knows no such version.
+      TypeError: it is no int.
+    """
+    check_whole("since", since, 0, schema().version)
     return schema().script(since)

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from .._core.arguments import check_seconds, check_string, check_type
 from .._core.errors import ConfigurationError, DatabaseUnavailable
 from .._core.settings import QueueSettings, Retention, Timings
 from .._runtime.worker import Worker
@@ -15,6 +16,9 @@ from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
 from .client import Client
 from .connections import require_trio
+
+#: Characters of a worker's name: the same as of any other.
+MAX_WORKER_NAME = 200
 
 
 async def run_worker(
@@ -44,12 +48,12 @@ async def run_worker(
       app: the tasks to run.
       client: the database; the worker opens connections of its own.
       queues: the queues to serve, as names, or as a mapping to settings, to the attempts
-          to run at once, or to None for the app's own settings. Default: ``default``, and
-          every queue the app knows.
+          to run at once, or to None for what the app says. Default: ``default``, and every
+          queue the app knows.
       grace: seconds the running attempts may take after `Worker.stop`.
       timings: how often it does what nobody asks it to do.
       retention: how long settled jobs are kept, if this worker is the one that removes them.
-      name: how people know it; default, host and process.
+      name: how people know it, 1 to 200 characters; default, host and process.
       listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
           polling finds them too.
       random: for jitter.
@@ -63,13 +67,25 @@ async def run_worker(
       WrongEventLoop: not called under Trio.
       DatabaseUnavailable: it could not register, or could not listen.
       ResourceFailed: a resource of the worker could not be opened, or failed later.
+      TypeError: a value is of another type.
+      SchemaMissing: the ``awa`` schema was dropped while it ran.
       WorkerCrashed: one of its services failed in a way that is a bug.
       KeyboardInterrupt: it struck in a handler, whose job is then recorded as failed.
       SystemExit: a handler raised it; likewise.
     """
     require_trio("run_worker")
-    if not grace >= 0:
-        raise ConfigurationError(f"grace={grace!r}: give seconds, at least 0")
+    check_type("app", app, App, "an")
+    check_type("client", client, Client)
+    check_seconds("grace", grace, ConfigurationError)
+    for parameter, value, expected in (
+        ("timings", timings, Timings),
+        ("retention", retention, Retention),
+        ("random", random, Random),
+    ):
+        if value is not None:
+            check_type(parameter, value, expected)
+    if name is not None:
+        check_string("name", name, most=MAX_WORKER_NAME, error=ConfigurationError)
     async with client._backend.worker_store() as store:
         worker = Worker(
             registry_of(app),

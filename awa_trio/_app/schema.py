@@ -9,8 +9,14 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from .._core.errors import ConfigurationError, SchemaMissing, SchemaNewer, SchemaOlder
-from .._pg.migrate import Schema
+from .._core.errors import (
+    ConfigurationError,
+    SchemaMissing,
+    SchemaNewer,
+    SchemaOlder,
+    SchemaUnversioned,
+)
+from .._pg.migrate import Schema, SchemaStatus
 
 #: Releases that know this version of the schema work with the latest. Raised when a
 #: migration breaks what they call.
@@ -18,6 +24,9 @@ OLDEST_SUPPORTED = 2
 
 #: PostgreSQL before this lacks what the functions use.
 OLDEST_SERVER = 150_000
+
+#: Whether the schema has anything in it: tables, types, what belongs to them.
+_HAS_RELATIONS = "SELECT FROM pg_class WHERE relnamespace = to_regnamespace('awa') LIMIT 1"
 
 
 @cache
@@ -27,6 +36,32 @@ def schema() -> Schema:
     return Schema.load("awa", folder, oldest_supported=OLDEST_SUPPORTED)
 
 
+async def read_status(connection: psycopg.AsyncConnection[Any]) -> SchemaStatus:
+    """Read what a database has.
+
+    Raises:
+      SchemaUnversioned: an ``awa`` schema that does not say its version.
+      ConfigurationError: the role may not look.
+    """
+    try:
+        status = await schema().status(connection)
+        if status.version == 0:
+            cursor = connection.cursor(row_factory=tuple_row)
+            await cursor.execute(_HAS_RELATIONS)
+            if await cursor.fetchone() is not None:
+                # Unless somebody has just created it, between the two looks.
+                status = await schema().status(connection)
+                if status.version == 0:
+                    raise SchemaUnversioned
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"this role may not use the awa schema ({error.diag.message_primary}); connect as"
+            " the role that created it, or have that GRANT this one USAGE on the schema, and"
+            " rights on what is in it"
+        ) from error
+    return status
+
+
 async def check_schema(connection: psycopg.AsyncConnection[Any]) -> None:
     """Make sure that this release can work with a database.
 
@@ -34,9 +69,11 @@ async def check_schema(connection: psycopg.AsyncConnection[Any]) -> None:
       SchemaMissing: it has no ``awa`` schema.
       SchemaOlder: it has an older one.
       SchemaNewer: it has one that this release is too old for.
+      SchemaUnversioned: it has one that does not say its version.
+      ConfigurationError: the role may not look.
     """
     known = schema().version
-    status = await schema().status(connection)
+    status = await read_status(connection)
     if status.version == 0:
         raise SchemaMissing
     if status.version < known:

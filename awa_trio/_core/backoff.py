@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import SupportsFloat, TypeAlias
 
 #: A day: the ancestor's cap, reached at attempt 17.
 MAX_BACKOFF = 86_400.0
@@ -27,16 +28,34 @@ def exponential(attempt: int, fraction: float) -> float:
     return min(2.0 ** min(max(attempt, 0), 17) * (1 + 0.25 * fraction), MAX_BACKOFF)
 
 
+def usable(returned: object) -> tuple[float | None, str]:
+    """Return the delay to use for what a task's own function returned, and what is wrong with it.
+
+    No delay: there is no telling what was meant, and the default is used. Nothing wrong: an
+    empty string.
+    """
+    if isinstance(returned, (bool, str, bytes)) or not isinstance(returned, SupportsFloat):
+        return None, f"a {type(returned).__name__}"
+    try:
+        seconds = float(returned)
+    except OverflowError:
+        seconds = math.inf
+    if math.isnan(seconds):
+        return None, "NaN"
+    if seconds < 0:
+        return 0.0, "a negative number"
+    if seconds > MAX_BACKOFF:
+        return MAX_BACKOFF, "more than a day"
+    return seconds, ""
+
+
 def delay(attempt: int, fraction: float, own: Backoff | None = None) -> float:
     """Return the delay in seconds after attempt ``attempt``: the task's own, or the default.
 
-    What a task's own function returns is clamped to 0 seconds and a day.
+    What a task's own function returns is used as `usable` says.
 
     Raises:
       Exception: whatever the task's own function raises.
     """
-    if own is None:
-        return exponential(attempt, fraction)
-    seconds = float(own(attempt))
-    # A comparison with nan is false, so nan becomes the cap rather than a bad timestamp.
-    return max(seconds, 0.0) if seconds <= MAX_BACKOFF else MAX_BACKOFF
+    seconds = None if own is None else usable(own(attempt))[0]
+    return exponential(attempt, fraction) if seconds is None else seconds

@@ -67,7 +67,9 @@ class JobNotFound(AwaError, LookupError):
     """The ID that was asked for."""
 
     def __init__(self, job_id: int) -> None:
-        super().__init__(f"there is no job {job_id}; retention may have removed it")
+        # Python does not print numbers of thousands of digits; nor would anybody read them.
+        name = str(job_id) if abs(job_id) < 10**30 else "with so large an ID"
+        super().__init__(f"there is no job {name}; retention may have removed it")
         self.job_id = job_id
 
 
@@ -272,6 +274,21 @@ class SchemaNewer(SchemaError):
             f"the database has awa schema version {found}, which serves releases that know"
             f" version {oldest} or later, and this one knows {known}; upgrade it with:"
             " pip install --upgrade awa-trio"
+        )
+
+
+class SchemaUnversioned(SchemaError):
+    """The ``awa`` schema has things in it, but does not say which version it is.
+
+    Nothing is done to it: what is there may be jobs of yours.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database has an awa schema that does not say its version (the row of"
+            " awa.schema_version is missing), so it was restored in part, or is not awa_trio's;"
+            " restore it whole, or DROP SCHEMA awa CASCADE, which deletes its jobs, and create"
+            " it with: awa-trio migrate --dsn ..."
         )
 
 

@@ -239,6 +239,8 @@ class Registry:
                     kind = kind_of(cls)
                 except ConfigurationError as error:
                     raise InvalidRequest(f"kind: {error}") from error
+        if kind is not None and type(kind) is not str:
+            check_kind(kind, KindDefaults())  # it may not even be hashable
         defaults = None if kind is None else self._declared.get(kind)
         if kind is not None and defaults is None and known_only:
             raise UnknownKind(kind, difflib.get_close_matches(kind, self._declared))

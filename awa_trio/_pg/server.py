@@ -287,7 +287,11 @@ class DevServer:
             raise
 
     def _unusable(self, error: OSError) -> DevServerError:
-        return DevServerError(f"the folder {self.root} cannot be used: {error}")
+        what = error.strerror or str(error)
+        where = f" at {error.filename}" if error.filename else ""
+        return DevServerError(
+            f"the folder {self.root} cannot be used ({what}{where}); choose another"
+        )
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,9 @@ TEMPORARY_MARK = "awa.temporary"
 #: Children of a dead postmaster leave within milliseconds, if they leave by themselves; a
 #: postmaster that has just been started has written its postmaster.pid by then.
 ORPHANS_SECONDS = 3.0
+#: How long a root may be found gone, look after look, before the system is to blame and
+#: not its last user, who removes it within milliseconds.
+VANISHED_SECONDS = 1.0
 
 
 @frozen
@@ -104,7 +107,19 @@ class Root:
         """
         lock = FileLock(self.turn_lock)
         began = time.monotonic()
-        while not self._try_turn(lock, make=make):
+        vanished: float | None = None
+        while True:
+            try:
+                if make:
+                    self._make()
+                if lock.try_lock():
+                    break
+                vanished = None
+            except FileNotFoundError:
+                # The last user of a temporary root is removing it at this very moment.
+                vanished = vanished or time.monotonic()
+                if not make or time.monotonic() - vanished > VANISHED_SECONDS:
+                    raise
             if time.monotonic() - began > self.options.start_timeout:
                 raise DevServerError(
                     f"another process has been starting or stopping the server in {self.path}"
@@ -116,27 +131,27 @@ class Root:
         finally:
             lock.release()
 
-    def _try_turn(self, lock: FileLock, *, make: bool) -> bool:
-        try:
-            if make:
-                self._make()
-            return lock.try_lock()
-        except FileNotFoundError:
-            # The last user of a temporary root is removing it at this very moment.
-            if not make:
-                raise
-            return False
-
     def _make(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise self._not_made(f"{error.filename} is not a folder") from error
+        except FileNotFoundError as error:
+            raise self._not_made(error.strerror) from error
         identity = find_identity(self.data)
         try:
             self.path.mkdir(mode=0o700)
+        except FileNotFoundError as error:
+            # Nobody removes what is above a root: the system makes no folders there.
+            raise self._not_made(error.strerror) from error
         except FileExistsError:
             server_files.check_root(self.path, (os.geteuid(), identity.owner))
         else:
             # The user that PostgreSQL runs as must pass through.
             server_files.give_to(self.path, identity.owner, identity.group)
+
+    def _not_made(self, why: object) -> DevServerError:
+        return DevServerError(f"the folder {self.path} cannot be made ({why}); choose another")
 
     # ---- In a turn ----------------------------------------------------------------
 

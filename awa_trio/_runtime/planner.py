@@ -10,11 +10,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from .._core.backoff import MAX_BACKOFF, Backoff, usable
 from .._core.errors import UndecodableArgs
 from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert
 from .._core.outcome import Ended, Settlement, ToCompleted, ToWaiting, settle
 from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_completed
-from .._core.registry import Registry
+from .._core.registry import Registry, Task
 from .._core.report import headline
 from .._core.request import EnqueueOptions
 from .._core.settings import QueueSettings
@@ -41,6 +42,8 @@ class Planner:
         self._registry = registry
         self._random = random
         self._queues = queues or {}
+        self._warned: set[str] = set()
+        """Kinds whose backoff functions have been mentioned."""
 
     def prepare(self, args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
         """Prepare a follow-up of job ``by``.
@@ -98,7 +101,7 @@ class Planner:
             specs=specs,
             prepare=lambda returned: self.prepare(returned, {}, job.id),
             fraction=self._random.random(),
-            backoff=None if task is None else task.backoff,
+            backoff=None if task is None else self._backoff(task),
             dead_letters=self._keeps_dead_letters(job),
         )
         for error in () if made is None else made.left_out:
@@ -116,6 +119,31 @@ class Planner:
             return True
         settings = self._queues.get(job.queue) or self._registry.queue_settings(job.queue)
         return settings.dead_letters
+
+    def _backoff(self, task: Task) -> Backoff | None:
+        """A task's own delays, of which those that are none are mentioned once."""
+        own = task.backoff
+        if own is None or task.kind in self._warned:
+            return own
+
+        def watched(attempt: int) -> float:
+            returned = own(attempt)
+            seconds, problem = usable(returned)
+            if problem:
+                self._warned.add(task.kind)
+                logger.warning(
+                    "the backoff function of kind %s, %s, returned %s for attempt %d: %s is"
+                    " used instead; return seconds, from 0 to %d (said once)",
+                    task.kind,
+                    getattr(own, "__qualname__", type(own).__qualname__),
+                    problem,
+                    attempt,
+                    "the default delay" if seconds is None else f"{seconds:g}",
+                    MAX_BACKOFF,
+                )
+            return returned
+
+        return watched
 
 
 def _log_discarded(settlement: Settlement, job: Subject, sealed: Sealed) -> None:

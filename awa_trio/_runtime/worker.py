@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any, final
 import attrs
 import trio
 
-from .._core.errors import ConfigurationError, ResourceFailed, WorkerCrashed
+from .._core.errors import ConfigurationError, ResourceFailed, SchemaMissing, WorkerCrashed
 from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.settings import QueueSettings, Retention, Timings
@@ -37,6 +38,10 @@ LAST_WORDS = 5.0
 
 #: The shortest and the longest pause before a service that failed is started again.
 PAUSES = (0.1, 5.0)
+
+#: SQLSTATEs of a call whose schema, function or table is not there: invalid_schema_name,
+#: undefined_function, undefined_table.
+GONE = frozenset({"3F000", "42883", "42P01"})
 
 
 @attrs.frozen
@@ -167,6 +172,7 @@ class Worker:
           StoreError: it could not register, or could not begin to hear news.
           trio.TooSlowError: nor did that fail, in time.
           ResourceFailed: a resource of the worker failed, and took the worker down.
+          SchemaMissing: the schema was dropped while it ran.
           WorkerCrashed: one of its services failed in a way that is a bug.
           KeyboardInterrupt: a handler was interrupted; its job is recorded as failed.
           SystemExit: a handler asked for it; likewise.
@@ -204,6 +210,10 @@ class Worker:
         self._parts.finalizer.hurry(LAST_WORDS)
 
     def _crashed(self, error: BaseException) -> None:
+        # The dispatcher names its tasks so, for whoever looks at them.
+        job = re.fullmatch(r"awa:job:(\d+):(.*)", trio.lowlevel.current_task().name, re.DOTALL)
+        if job is not None:
+            error.add_note(f"raised by job {job[1]} ({job[2]})")
         self._crash = self._crash or error
         self._cut_now(f"{type(error).__name__} in a handler or a service")
 
@@ -298,6 +308,11 @@ class Worker:
                 await run()
                 return
             except (StoreError, trio.TooSlowError) as error:
+                if await self._schema_is_gone(error):
+                    if self._crash is None:
+                        logger.critical("the awa schema is gone, and the worker ends")
+                    self._crashed(SchemaMissing())
+                    return
                 if trio.current_time() - begun > 10 * pause:
                     pause = PAUSES[0]
                 logger.warning(
@@ -316,6 +331,20 @@ class Worker:
                 self._crashed(crash)
                 return
 
+    async def _schema_is_gone(self, error: Exception) -> bool:
+        """Whether an error says that there is no schema, and the simplest call says so too.
+
+        One alone may come from a trigger of the user's own, on a table that lacks something.
+        """
+        if not _says_gone(error):
+            return False
+        try:
+            with trio.fail_after(self._timings.call_timeout):
+                await self._store.beat(self._parts.life.id or 0)
+        except (StoreError, trio.TooSlowError) as second:
+            return _says_gone(second)
+        return False
+
     async def _hear(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Hear news; a first connection that fails is the caller's to know."""
         await self._store.listen(self._heard, task_status.started)
@@ -329,6 +358,10 @@ class Worker:
             case Reconnected():
                 self._parts.dispatcher.got_work()
                 self._parts.ledger.reconcile_soon()
+
+
+def _says_gone(error: Exception) -> bool:
+    return getattr(error.__cause__, "sqlstate", None) in GONE
 
 
 def _only(error: BaseException) -> BaseException:

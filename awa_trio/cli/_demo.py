@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..demo import Progress as DemoProgress
 from ..demo import Summary, run_demo
 from ._output import err, out, say
+from ._signals import until_signalled
+
+#: Each takes a processor, and some ten connections: many more than that are a slip.
+MAX_WORKERS = 64
 
 
 async def demo(
     *,
     chaos: Annotated[bool, Parameter(negative="")] = False,
-    workers: int = 2,
+    workers: Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_WORKERS))] = 2,
     dsn: Annotated[
         str | None, Parameter(help="An empty database. Default, a server of the demo's own.")
     ] = None,
@@ -33,6 +38,20 @@ async def demo(
     workers
         Worker processes.
     """
+    summary: Summary | None = None
+
+    async def run() -> None:
+        nonlocal summary
+        summary = await _run(workers, chaos, dsn)
+
+    number = await until_signalled(run)
+    if summary is None:
+        return 128 + (number or 0)
+    _print(summary)
+    return 0 if summary.matches else 1
+
+
+async def _run(workers: int, chaos: bool, dsn: str | None) -> Summary:
     columns = (
         TextColumn("{task.description:<22}"),
         BarColumn(),
@@ -51,9 +70,7 @@ async def demo(
             if chaos:
                 bars.update(files, description=f"A: files ({progress.killed} kills)")
 
-        summary = await run_demo(workers=workers, chaos=chaos, dsn=dsn, watch=watch)
-    _print(summary)
-    return 0 if summary.matches else 1
+        return await run_demo(workers=workers, chaos=chaos, dsn=dsn, watch=watch)
 
 
 def _print(summary: Summary) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
 from typing import Annotated
 
 import psycopg
@@ -12,7 +10,9 @@ from cyclopts import Parameter
 
 from .. import migrate
 from ..pg import DevServer, dev_server
-from ._output import err, say
+from ._errors import UsageError
+from ._output import note, say
+from ._signals import until_signalled
 
 #: The database that a development server offers.
 DATABASE = "awa"
@@ -20,7 +20,7 @@ DATABASE = "awa"
 
 async def dev(
     *,
-    root: Path = Path(".awa/pg"),
+    root: str = ".awa/pg",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
 ) -> int:
     """Run a private PostgreSQL with the awa schema, and print its DSN; Ctrl-C stops it.
@@ -36,7 +36,12 @@ async def dev(
     quiet
         Print the DSN and nothing else.
     """
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    if not root:
+        raise UsageError("--root: give a folder")
+    ready = False
+
+    async def serve() -> None:
+        nonlocal ready
         async with dev_server(root) as server:
             dsn = await ready_database(server)
             if quiet:
@@ -46,10 +51,12 @@ async def dev(
                 say("")
                 say("  export AWA_DSN='", dsn, "'")
                 say("")
-                err.print("Ctrl-C stops it; the data stays")
-            async for _ in signals:
-                break
-    return 0
+                note("Ctrl-C stops it; the data stays")
+            ready = True
+            await trio.sleep_forever()
+
+    number = await until_signalled(serve)
+    return 0 if ready or number is None else 128 + number
 
 
 async def ready_database(server: DevServer, name: str = DATABASE) -> str:

@@ -9,15 +9,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from .. import AwaError, Client, DeadLetterReason, connect
-from ._options import Dsn
-from ._output import as_json, print_dead_letters, print_job, print_json, problem, say
+from ._options import Before, Dsn, Json, Limit
+from ._output import print_dead_letters, print_job, print_job_as_json, problem, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
 
 Ids = Annotated[tuple[int, ...], Parameter(negative="")]
-Json = Annotated[
-    bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
-]
 Queue = Annotated[str | None, Parameter(name="--queue", help="Only of this queue.")]
 Kind = Annotated[str | None, Parameter(name="--kind", help="Only of this kind.")]
 Reason = Annotated[
@@ -35,8 +32,8 @@ async def list_(
     queue: Queue = None,
     kind: Kind = None,
     reason: Reason = None,
-    before: int | None = None,
-    limit: int = 50,
+    before: Before = None,
+    limit: Limit = 50,
     json: Json = False,
     dsn: Dsn = "",
 ) -> None:
@@ -55,7 +52,7 @@ async def list_(
         )
     if json:
         for job in found:
-            print_json(as_json(job))
+            print_job_as_json(job)
         return
     print_dead_letters(found)
     if len(found) == limit:
@@ -68,7 +65,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     async with connect(dsn) as client:
         job = await client.dlq.get(job_id)
     if json:
-        print_json(as_json(job))
+        print_job_as_json(job)
     else:
         print_job(job)
 

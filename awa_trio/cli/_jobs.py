@@ -7,14 +7,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from .. import AwaError, FollowUpsUnknown, JobState, connect
-from ._options import Dsn, WhichApp, load_app
-from ._output import as_json, print_job, print_jobs, print_json, problem, say
+from ._options import Before, Dsn, Json, Limit, WhichApp, load_app
+from ._output import print_job, print_job_as_json, print_jobs, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
-
-Json = Annotated[
-    bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
-]
 
 
 @jobs.command(name="list")
@@ -24,8 +20,8 @@ async def list_(
     kind: str | None = None,
     queue: str | None = None,
     tag: str | None = None,
-    before: int | None = None,
-    limit: int = 50,
+    before: Before = None,
+    limit: Limit = 50,
     json: Json = False,
     dsn: Dsn = "",
 ) -> None:
@@ -52,7 +48,7 @@ async def list_(
         )
     if json:
         for job in found:
-            print_json(as_json(job))
+            print_job_as_json(job)
         return
     print_jobs(found)
     if len(found) == limit:
@@ -65,7 +61,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     async with connect(dsn) as client:
         job = await client.jobs.get(job_id)
     if json:
-        print_json(as_json(job))
+        print_job_as_json(job)
     else:
         print_job(job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -14,9 +15,10 @@ from ..pg import DevServerError
 from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
+from ._errors import UsageError
 from ._jobs import jobs
 from ._migrate import migrate
-from ._output import problem
+from ._output import drop_unwritable_output, problem
 from ._worker import worker
 
 OK = 0
@@ -25,6 +27,8 @@ USAGE = 2
 UNREACHABLE = 3
 SCHEMA = 4
 INTERRUPTED = 130
+#: As of a program that the system ends for it.
+BROKEN_PIPE = 141
 
 app = App(
     name="awa-trio",
@@ -45,18 +49,41 @@ app.command(demo)
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; every failure is one sentence on stderr."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    # Whatever the locale's encoding lacks is printed as an escape.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    drop_unwritable_output()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; return its exit code."""
     try:
+        _check_encoding(arguments)
         code = app(arguments, backend="trio", exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except SystemExit as stop:  # --help and --version
         return stop.code if isinstance(stop.code, int) else OK
     except BaseException as error:
         return _code(error)
     return code if isinstance(code, int) else OK
+
+
+def _check_encoding(arguments: Sequence[str]) -> None:
+    """Refuse arguments that are not text; what names a file may be any bytes.
+
+    Raises:
+      UsageError: one of them is not.
+    """
+    if arguments[:1] == ["dev"]:
+        return
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {argument} is not text in UTF-8") from None
 
 
 def _code(error: BaseException) -> int:
@@ -66,14 +93,22 @@ def _code(error: BaseException) -> int:
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED
-        case CycloptsError():
+        case BrokenPipeError():  # as of ``awa-trio ... | head``: nobody is left to tell
+            return BROKEN_PIPE
+        case CycloptsError() | UsageError():
             code = USAGE
         case DatabaseUnavailable():
             code = UNREACHABLE
         case SchemaError():
             code = SCHEMA
-        case AwaError() | DevServerError() | psycopg.Error():
+        case AwaError() | DevServerError():
             code = FAILED
+        case OSError(strerror=str(reason)):
+            problem(f"{reason}: {error.filename}" if error.filename else reason)
+            return FAILED
+        case psycopg.Error():
+            problem(f"PostgreSQL refuses: {error.diag.message_primary or error}")
+            return FAILED
         case _:
             raise error
     problem(str(error))

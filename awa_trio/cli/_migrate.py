@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import psycopg
 from cyclopts import Parameter
 
+from .. import connect, schema_script, schema_status
 from .. import migrate as migrate_database
-from .. import schema_script, schema_status
+from ._errors import CommandFailed, UsageError
 from ._options import Dsn
 from ._output import say
 
@@ -30,16 +32,34 @@ async def migrate(
     since
         With --sql: the version the database has. Default, none.
     status
-        Print the database's version and this release's, and change nothing.
+        Print the database's version and this release's, and change nothing. Fails where
+        a worker would.
     """
+    if sql and status:
+        raise UsageError("--sql and --status: give one of them")
+    if since is not None and not sql:
+        raise UsageError(
+            "--since: only with --sql; without it, the database itself says which version it has"
+        )
     if sql:
-        print(schema_script(since or 0), end="")
+        try:
+            print(schema_script(since or 0), end="")
+        except ValueError as error:
+            raise UsageError(f"--{error}") from error
         return 0
     if status:
         found, known = await schema_status(dsn)
         say(f"the database has version {found or 'none'}, this release knows {known}")
-        return 0 if found >= known else 4
-    applied, version = await migrate_database(dsn)
+        async with connect(dsn):  # raises what would keep a worker from starting
+            pass
+        return 0
+    try:
+        applied, version = await migrate_database(dsn)
+    except psycopg.Error as error:
+        raise CommandFailed(
+            f"PostgreSQL refuses the migration ({error.diag.message_primary or error}), and"
+            " nothing was changed; mend that, and migrate again"
+        ) from error
     if applied:
         say("applied ", ", ".join(applied), f": the database has awa schema version {version}")
     else:

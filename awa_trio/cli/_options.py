@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
+import sysconfig
+import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from .. import App, ConfigurationError
+from .. import App
+from ._errors import CommandFailed, ProgramBroken, UsageError
 
 Dsn = Annotated[
     str,
@@ -21,6 +25,21 @@ Dsn = Annotated[
     ),
 ]
 """Which database."""
+
+#: What PostgreSQL's ``bigint`` and ``int`` hold.
+MAX_ID = 2**63 - 1
+MAX_LIMIT = 2**31 - 1
+
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
+]
+"""Whether to print for programs."""
+
+Before = Annotated[int | None, Parameter(validator=Number(gte=1, lte=MAX_ID))]
+"""Which page of a list."""
+
+Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_LIMIT))]
+"""How long a page of a list."""
 
 WhichApp = Annotated[
     str,
@@ -37,42 +56,96 @@ def load_app(where: str) -> App:
     """Return the app at ``module:name``, or ``file.py:name``; ``:name`` may be left out for ``app``.
 
     Raises:
-      ConfigurationError: there is none, and why.
+      UsageError: that names no module.
+      CommandFailed: there is no such app, and why.
+      ProgramBroken: its module cannot be imported.
     """
     module_name, _, attribute = where.partition(":")
     attribute = attribute or "app"
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    if module_name.endswith(".py"):
-        module_name = _from_file(Path(module_name))
+    file = Path(module_name) if module_name.endswith(".py") else None
+    if file is not None:
+        module_name = _from_file(file)
+    elif not all(module_name.split(".")) or set(module_name) & set("/\\ "):
+        raise UsageError(
+            f"{where!r} names no module; give MODULE:APP, as in myprogram.jobs:app, or"
+            " FILE.py:APP"
+        )
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.split(".")[0] == error.name.split(".")[0]:
-            raise ConfigurationError(
-                f"there is no module {error.name!r} here or in the environment; give"
-                " MODULE:APP, as in myprogram.jobs:app, from the folder it is in"
-            ) from error
-        raise ConfigurationError(
-            f"{module_name} imports {error.name!r}, which is not installed"
-        ) from error
-    if not hasattr(module, attribute):
+        app = getattr(module, attribute, None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _broken(module_name, error) from error
+    if file is not None and not _is_from(module, file):
+        raise CommandFailed(
+            f"{file} cannot be imported: {module_name!r} is another module"
+            f" ({getattr(module, '__file__', None) or 'built in'}); rename the file"
+        )
+    if app is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
         hint = f"; it has {', '.join(apps)}" if apps else ""
-        raise ConfigurationError(f"module {module_name} has no {attribute!r}{hint}")
-    app = getattr(module, attribute)
+        raise CommandFailed(f"module {module_name} has no {attribute!r}{hint}")
     if not isinstance(app, App):
-        raise ConfigurationError(
+        raise CommandFailed(
             f"{module_name}:{attribute} is a {type(app).__name__}, not an awa_trio.App"
         )
     return app
 
 
 def _from_file(path: Path) -> str:
-    if not path.exists():
-        raise ConfigurationError(f"there is no file {path}")
+    if not path.is_file():
+        raise CommandFailed(f"there is no file {path}")
     folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    if folder in sys.path:
+        sys.path.remove(folder)
+    # First: what it is called may be the name of another module, further down.
+    sys.path.insert(0, folder)
     return path.stem
+
+
+def _is_from(module: ModuleType, path: Path) -> bool:
+    return module.__file__ is not None and path.samefile(module.__file__)
+
+
+def _broken(module: str, error: BaseException) -> CommandFailed:
+    """Say why a module could not be imported."""
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        if f"{module}.".startswith(f"{error.name}."):
+            return CommandFailed(
+                f"there is no module {error.name!r} here or in the environment; give"
+                " MODULE:APP, as in myprogram.jobs:app, from the folder it is in"
+            )
+        problem = f"imports {error.name!r}, which is not installed"
+    elif isinstance(error, SystemExit):
+        problem = f"ends the program, with sys.exit({error.code!r}), while it is imported"
+    else:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        problem = f"cannot be imported ({what})"
+    where = _place(error)
+    return ProgramBroken(f"{module} {problem}{where}; --verbose shows the traceback")
+
+
+def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of an error that are neither ours nor of what imports modules."""
+    ours = str(Path(__file__).parents[1])
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen ", ours))
+        and not frame.filename.startswith(str(Path(importlib.__file__).parent))
+    ]
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised, in the user's own code if it was there at all."""
+    if isinstance(error, SyntaxError):
+        return ""  # its text says so
+    frames = user_frames(error)
+    installed = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    own = [frame for frame in frames if not frame.filename.startswith(installed)]
+    frame = next(reversed(own or frames), None)
+    return "" if frame is None else f", at {frame.filename}:{frame.lineno}"

@@ -1,12 +1,19 @@
-"""What the commands print: for people, or as JSON."""
+"""What the commands print: for people, or as JSON.
+
+Anyone who may insert a job chooses its kind, its tags and its arguments, and a handler's
+error may quote anything. A terminal obeys control characters, so none of them gets there
+as it is: `visible` for people, JSON's own escapes for programs.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -14,9 +21,27 @@ from rich.text import Text
 
 from .. import JobDetails
 
+
+class _Output(Console):
+    """A console whose reader may go."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Say so as for any other file; rich would end the process."""
+        raise BrokenPipeError
+
+
 #: Soft-wrapped: a line that is copied from a terminal should be one line.
-out = Console(soft_wrap=True, highlight=False)
+out = _Output(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+#: What a terminal obeys instead of showing: C0 and C1 controls, the separators of lines
+#: and paragraphs, what reverses the direction of text; and halves of surrogate pairs,
+#: which are no characters (in arguments: bytes that are not UTF-8).
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_INVISIBLE = re.compile(f"[{_CONTROL}]")
+_INVISIBLE_IN_LINE = re.compile(f"(?!\t)[{_CONTROL}]")
+_INVISIBLE_IN_LINES = re.compile(f"(?![\t\n])[{_CONTROL}]")
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 _COLOURS = {
     "available": "cyan",
@@ -30,23 +55,97 @@ _COLOURS = {
 }
 
 
+def visible(text: str, unsafe: re.Pattern[str] = _INVISIBLE) -> str:
+    r"""Show control characters as escapes, as in ``\x1b``, so that a terminal shows the text."""
+    return unsafe.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def visible_lines(text: str) -> str:
+    """Do the same with text of several lines, and of columns."""
+    return visible(text, _INVISIBLE_IN_LINES)
+
+
 def problem(message: str) -> None:
     """Print what went wrong, as one sentence."""
-    err.print(Text.assemble(("awa-trio: ", "bold red"), " ".join(message.split())))
+    sentence = visible(" ".join(message.split()))
+    err.print(Text.assemble(("awa-trio: ", "bold red"), sentence))
+
+
+def note(message: str) -> None:
+    """Print how a command goes on, beside its output."""
+    err.print(Text(visible(message)))
 
 
 def say(*parts: str | tuple[str, str]) -> None:
     """Print a line, of plain and styled parts."""
-    out.print(Text.assemble(*parts))
+    out.print(
+        Text.assemble(
+            *(
+                visible(part, _INVISIBLE_IN_LINE)
+                if isinstance(part, str)
+                else (visible(part[0], _INVISIBLE_IN_LINE), part[1])
+                for part in parts
+            )
+        )
+    )
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON, one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+def drop_unwritable_output() -> None:
+    """Forget what cannot be written: Python tries once more at its end, and would complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def as_json(job: JobDetails) -> dict[str, Any]:
-    """Return a job as JSON values."""
+def print_json_line(members: dict[str, str]) -> None:
+    """Print an object as one line, given its members as JSON."""
+    line = ", ".join(f"{json.dumps(name)}: {text}" for name, text in members.items())
+    sys.stdout.write("{" + _escaped(line) + "}\n")
+
+
+def _escaped(text: str) -> str:
+    """Write as JSON's escapes what a terminal would obey, or the output cannot encode.
+
+    Outside its strings JSON has only ASCII, and of its controls only whitespace; inside,
+    it has no controls below U+0020.
+    """
+    text = text.translate({ord(space): " " for space in "\n\r\t"})
+    text = _INVISIBLE.sub(_json_escape, text)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = _NOT_ASCII.sub(_json_escape, text)
+    return text
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1] if ord(found[0]) > 0x7F else f"\\u{ord(found[0]):04x}"
+
+
+def print_job_as_json(job: JobDetails) -> None:
+    """Print a job as one line of JSON; its arguments as the text that was enqueued."""
+    facts = _facts(job)
+    members = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
+    members["args"] = job.raw_args.decode()
+    members["metadata"], triggered_by = _metadata(job)
+    members["triggered_by"] = json.dumps(triggered_by)
+    print_json_line(members)
+
+
+def _metadata(job: JobDetails) -> tuple[str, int | None]:
+    """A job's metadata as JSON, and the job that triggered it.
+
+    As it was inserted, reserved keys and all, if that is more than Python reads: plain SQL
+    may insert numbers of thousands of digits.
+    """
+    try:
+        return json.dumps(job.metadata, ensure_ascii=False), job.triggered_by
+    except (ValueError, RecursionError):
+        return (job.raw_metadata or b"{}").decode(), None
+
+
+def _facts(job: JobDetails) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,
@@ -55,10 +154,10 @@ def as_json(job: JobDetails) -> dict[str, Any]:
         "priority": job.priority,
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
-        "args": job.args_json,
-        "metadata": job.metadata,
+        "args": None,
+        "metadata": None,
         "tags": list(job.tags),
-        "triggered_by": job.triggered_by,
+        "triggered_by": None,
         "ordering_key": job.ordering_key,
         "unique_key": job.unique_key.hex() if job.unique_key else None,
         "deadline": job.deadline,
@@ -102,8 +201,8 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
             (
                 str(job.id),
                 state(job),
-                job.kind,
-                job.queue,
+                _cell(job.kind),
+                _cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.run_at),
                 _last_error(job),
@@ -122,8 +221,8 @@ def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
             (
                 str(job.id),
                 Text(job.dead_letter or "", style=_COLOURS["failed"]),
-                job.kind,
-                job.queue,
+                _cell(job.kind),
+                _cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.finalized_at),
                 _last_error(job),
@@ -134,7 +233,12 @@ def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
 
 
 def _last_error(job: JobDetails) -> Text:
-    return Text(job.errors[-1].error.splitlines()[0] if job.errors else "")
+    return _cell(job.errors[-1].error.partition("\n")[0] if job.errors else "")
+
+
+def _cell(text: str) -> Text:
+    # Not as str, in which rich would find markup.
+    return Text(visible(text))
 
 
 def _print_table(
@@ -151,7 +255,7 @@ def _print_table(
     for row in rows:
         table.add_row(*row)
     # A table must know its width; piped, it may be as wide as it likes.
-    Console(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
 
 
 def state(job: JobDetails) -> Text:
@@ -177,10 +281,7 @@ def ago(instant: datetime | None) -> str:
 def _progress(job: JobDetails) -> str:
     """Return how far a job has come, as one line."""
     now = job.progress
-    message = now.message or ""
-    # A terminal obeys control characters.
-    message = message if message.isprintable() else json.dumps(message)
-    parts = ["" if now.percent is None else f"{now.percent:g} %", message]
+    parts = ["" if now.percent is None else f"{now.percent:g} %", now.message or ""]
     parts.append(json.dumps(now.metadata, ensure_ascii=False) if now.metadata else "")
     return "  ".join(filter(None, parts))
 
@@ -195,6 +296,7 @@ def print_job(job: JobDetails) -> None:
         "  ",
         (job.state.value, _COLOURS[job.state.value]),
     )
+    metadata, triggered_by = _metadata(job)
     facts: list[tuple[str, Any]] = [
         ("queue", job.queue),
         ("priority", job.priority),
@@ -210,13 +312,14 @@ def print_job(job: JobDetails) -> None:
         ("dead letter", job.dead_letter),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
-        ("triggered by", job.triggered_by and f"job {job.triggered_by}"),
+        ("triggered by", triggered_by and f"job {triggered_by}"),
         ("ordering key", job.ordering_key),
         ("unique key", job.unique_key.hex() if job.unique_key else None),
-        ("metadata", json.dumps(job.metadata, ensure_ascii=False) if job.metadata else None),
-        ("args", job.raw_args.decode()),
+        ("metadata", metadata.replace("\n", " ") if metadata != "{}" else None),
+        # Newlines in JSON stand between its parts, never in its strings.
+        ("args", job.raw_args.decode().replace("\n", " ")),
         ("progress", _progress(job)),
-        ("output", job.raw_output and job.raw_output.decode()),
+        ("output", job.raw_output and job.raw_output.decode().replace("\n", " ")),
     ]
     for name, value in facts:
         if value not in (None, ""):
@@ -227,5 +330,5 @@ def print_job(job: JobDetails) -> None:
             f"  {_iso(error.at)}",
             "  terminal" if error.terminal else "",
         )
-        for line in error.error.splitlines():
+        for line in error.error.split("\n"):
             say("    ", line)

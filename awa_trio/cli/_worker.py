@@ -5,16 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 import trio
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from .. import ConfigurationError, Worker, connect, run_worker
-from ._options import Dsn, load_app
-from ._output import err
+from .. import App, ConfigurationError, DatabaseUnavailable, Worker, connect, run_worker
+from ._errors import CommandFailed, ProgramBroken, UsageError
+from ._options import Dsn, load_app, user_frames
+from ._output import note, visible_lines
+
+#: Characters of a worker's name.
+MAX_NAME = 200
 
 
 async def worker(
@@ -22,7 +28,7 @@ async def worker(
     /,
     *,
     queue: Annotated[tuple[str, ...], Parameter(negative="")] = (),
-    grace: float = 25.0,
+    grace: Annotated[float, Parameter(validator=Number(gte=0))] = 25.0,
     name: str | None = None,
     listen: bool = True,
     prepare: bool = True,
@@ -51,15 +57,22 @@ async def worker(
     prepare
         Prepare statements; not through a pooler that does not support them.
     verbose
-        Log what happens to each job.
+        Log what happens to each job, and show the traceback of a program that cannot be
+        imported.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(message)s",
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Visible("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     logging.getLogger("psycopg").setLevel(logging.INFO)
-    loaded = load_app(app)
-    queues = dict(map(_queue, queue)) if queue else None
+    queues = _queues(queue) if queue else None
+    if name is not None and not 1 <= len(name) <= MAX_NAME:
+        raise UsageError(f"--name: give 1 to {MAX_NAME} characters")
+    try:
+        loaded = load_app(app)
+    except ProgramBroken as broken:
+        if verbose and broken.__cause__ is not None:
+            _print_traceback(broken.__cause__)
+        raise
     async with connect(dsn, app=loaded, prepare=prepare) as client:
         run = partial(
             run_worker,
@@ -74,26 +87,32 @@ async def worker(
 
 
 async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float) -> int:
-    """Run a worker until signals have stopped it; return the exit code."""
-    code = 0
-    now = trio.CancelScope()
-    started: Worker | None = None
+    """Run a worker until signals have stopped it; return the exit code.
 
-    async def work(task_status: trio.TaskStatus[Worker]) -> None:
-        with now:
-            await run(task_status=task_status)
-        nursery.cancel_scope.cancel()
+    Raises:
+      CommandFailed: a handler's SystemExit or KeyboardInterrupt ended it.
+    """
+    code = 0
+    worker: Worker | None = None
+
+    class Announcement:
+        """What `run_worker` tells when the worker runs."""
+
+        def started(self, running: Worker) -> None:
+            nonlocal worker
+            worker = running
+            note(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
 
     async def obey() -> None:
         nonlocal code
         seen = 0
         async for number in signals:
             seen += 1
-            if seen == 1 and started is not None:
-                err.print(f"no new jobs; up to {grace:g} s for the running ones to end")
-                started.stop()
+            if seen == 1 and worker is not None:
+                note(f"no new jobs; up to {grace:g} s for the running ones to end")
+                worker.stop()
             elif seen <= 2:
-                err.print("the running jobs are cut and handed back")
+                note("the running jobs are cut and handed back" if worker else "not started")
                 code = 128 + number
                 now.cancel(reason=f"signal {number}")
             else:
@@ -102,18 +121,62 @@ async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(obey)
-            worker: Worker = await nursery.start(work)
-            started = worker
-            err.print(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
+            with trio.CancelScope() as now:
+                try:
+                    await run(task_status=Announcement())
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # Signals come to `obey`, so it was a handler's.
+                    if not code:
+                        raise _ended_by(error) from error
+                except DatabaseUnavailable:
+                    # Nobody who gave up on its start asks why that failed.
+                    if not code or worker is not None:
+                        raise
+            nursery.cancel_scope.cancel()
     return code
 
 
-def _queue(given: str) -> tuple[str, int | None]:
-    name, equals, count = given.partition("=")
-    if not equals:
-        return name, None
-    if not count.isdecimal():
-        raise ConfigurationError(
-            f"--queue {given}: give NAME=ATTEMPTS_AT_ONCE, as in {name}=50"
-        )
-    return name, int(count)
+def _ended_by(error: SystemExit | KeyboardInterrupt) -> CommandFailed:
+    said = f"({error.code!r})" if isinstance(error, SystemExit) else ""
+    whose = " ".join(getattr(error, "__notes__", ())) or "raised by a handler"
+    return CommandFailed(
+        f"{type(error).__name__}{said}, {whose}, ended the worker; a handler returns, or raises"
+        " an Exception, instead"
+    )
+
+
+def _queues(given: Sequence[str]) -> dict[str, int | None]:
+    """Return the queues to serve.
+
+    Raises:
+      UsageError: a name or a number cannot be one, or a queue is given twice.
+    """
+    chosen: dict[str, int | None] = {}
+    rules = App()
+    for text in given:
+        name, equals, count = text.partition("=")
+        if equals and not (count.isascii() and count.isdecimal() and len(count) < 10):
+            raise UsageError(
+                f"--queue {text}: give NAME=ATTEMPTS_AT_ONCE, as in {name or 'mail'}=50"
+            )
+        try:
+            rules.queue(name, max_workers=int(count) if equals else 1)
+        except ConfigurationError as error:
+            raise UsageError(f"--queue {text[:100]}: {error}") from error
+        chosen[name] = int(count) if equals else None
+    return chosen
+
+
+class _Visible(logging.Formatter):
+    """Log records as a terminal shows them, whatever a job's kind or an error quotes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record))
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print a traceback, from the user's first frame on."""
+    frames = user_frames(error)
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    for line in "".join(lines).splitlines():
+        note(line)

@@ -100,7 +100,12 @@ async def run_demo(
       chaos: kill one of them with SIGKILL about twice a second, and start another.
       dsn: an empty database; default, one on a server of its own, gone afterwards.
       watch: told how far the jobs are, several times a second.
+
+    Raises:
+      ValueError: no worker processes: the jobs would wait for ever.
     """
+    if workers < 1:
+        raise ValueError(f"workers={workers}: give at least 1")
     async with AsyncExitStack() as stack:
         if dsn is None:
             server = await stack.enter_async_context(dev_server())

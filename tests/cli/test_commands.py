@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -42,6 +43,10 @@ class Slow:
 async def quick(job: awa.Job[Quick]) -> None:
     if job.args.n == 13:
         raise awa.TerminalError("thirteen")
+    if job.args.n == 14:
+        raise SystemExit(0)
+    if job.args.n == 15:
+        raise KeyboardInterrupt
 
 @app.on_cancelled(Quick)
 def told(args: Quick, job: awa.JobRow, reason: str) -> Slow:
@@ -120,6 +125,21 @@ def lines_until(process: subprocess.Popen[str], text: str) -> list[str]:
 
 # ---- errors are one sentence, and the exit code says which kind
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+HUGE = "99999999999999999999"
+NOT_UTF8 = os.fsdecode(b"\xff")
+NO_MODULES = ("", ":", ":app", ".", ".good:app", "a..b:app", "pkg/", "/etc/passwd")
+BROKEN = {
+    "pkg/__init__.py": "import pkg.zzz",
+    "raises.py": "def f():\n    # here\n    raise ValueError('no')\nf()",
+    "registers.py": "import awa_trio\napp = awa_trio.App()\napp.declare(dict, kind='')",
+    "grammar.py": "def x(:",
+    "lacks.py": "from os import nosuch",
+    "exits.py": "import sys; sys.exit(3)",
+    "queue.py": "",
+}
+
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
@@ -137,13 +157,60 @@ def lines_until(process: subprocess.Popen[str], text: str) -> list[str]:
         (["worker", "nowhere.py"], 1, "there is no file nowhere.py"),
         (["worker", "program:ap"], 1, "has no 'ap'; it has app, other"),
         (["worker", "program:nothing"], 1, "program:nothing is a int, not an awa_trio.App"),
-        (["worker", "program", "--queue", "q=many"], 1, "give NAME=ATTEMPTS_AT_ONCE"),
+        (["worker", "program", "--queue", "q=many"], 2, "give NAME=ATTEMPTS_AT_ONCE"),
+        (["worker", "program", "--queue", "q=²"], 2, "give NAME=ATTEMPTS_AT_ONCE"),
+        (["worker", "program", "--queue", "q=0"], 2, "from 1 to 100,000"),
+        (["worker", "program", "--queue", ""], 2, "queue: give 1 to 200 characters"),
+        (["worker", "program", "--queue", "=5"], 2, "queue: give 1 to 200 characters"),
+        (["worker", "program", "--queue", "q" * 300], 2, "1 to 200 characters, not 300"),
+        (["worker", "program", "--queue", "q=1", "--queue", "q=2"], 2, "'q' is set twice"),
+        (["worker", "program", "--name", ""], 2, "--name: give 1 to 200 characters"),
+        (["worker", "program", "--grace", "-1"], 2, "--grace"),
+        (["worker", "program", "--grace", "nan"], 2, "--grace"),
+        *((["worker", name], 2, "names no module; give MODULE:APP") for name in NO_MODULES),
+        (["worker", "pkg:app"], 1, "pkg imports 'pkg.zzz', which is not installed"),
+        (["worker", "pkg.zzz:app"], 1, "there is no module 'pkg.zzz'"),
+        (["worker", "queue.py"], 1, "'queue' is another module"),
+        (["worker", "raises"], 1, "raises cannot be imported (ValueError: no), at /"),
+        (["worker", "raises"], 1, "raises.py:3; --verbose shows the traceback"),
+        (["worker", "registers"], 1, "kind: give 1 to 200 characters, not 0), at /"),
+        (["worker", "registers"], 1, "registers.py:3; --verbose"),
+        (["worker", "grammar.py"], 1, "(SyntaxError: invalid syntax (grammar.py, line 1))"),
+        (["worker", "lacks"], 1, "cannot import name 'nosuch' from 'os'"),
+        (["worker", "exits"], 1, "exits ends the program, with sys.exit(3)"),
+        (["jobs", "list", "--limit", "0"], 2, "--limit"),
+        (["jobs", "list", "--limit", "-5"], 2, "--limit"),
+        (["jobs", "list", "--limit", HUGE], 2, "--limit"),
+        (["jobs", "list", "--before", "0"], 2, "--before"),
+        (["jobs", "list", "--before", HUGE], 2, "--before"),
+        (["jobs", "list", "--kind", NOT_UTF8], 2, "is not text in UTF-8"),
+        (["jobs", "list", "--dsn", NOT_UTF8], 2, "is not text in UTF-8"),
+        (["jobs", "cancel", "5", "--reason", NOT_UTF8], 2, "is not text in UTF-8"),
+        (["worker", "program", "--name", NOT_UTF8], 2, "is not text in UTF-8"),
+        (["worker", "program", "--queue", NOT_UTF8], 2, "is not text in UTF-8"),
+        (["jobs", "list", "--dsn", "port=abc"], 1, "the DSN cannot be parsed: port='abc'"),
+        (["jobs", "list", "--dsn", "connect_timeout=abc"], 1, "cannot be parsed: connect_time"),
+        (["migrate", "--sql", "--since", "99"], 2, "--since: give a whole number from 0 to"),
+        (["migrate", "--sql", "--since", "-1"], 2, "--since: give a whole number from 0 to"),
+        (["migrate", "--since", "1"], 2, "--since: only with --sql"),
+        (["migrate", "--sql", "--status"], 2, "--sql and --status: give one"),
+        (["demo", "--workers", "0"], 2, "--workers"),
+        (["demo", "--workers", "-1"], 2, "--workers"),
+        (["dev", "--root", ""], 2, "--root: give a folder"),
+        (["dev", "--root", "/dev/null/x"], 1, "cannot be made (/dev/null is not a folder)"),
+        pytest.param(["dev", "--root", "/proc/x"], 1, "cannot be made (No such", marks=linux),
     ],
+    ids=lambda value: ascii(" ".join(value))[:60] if isinstance(value, list) else "",
 )
 def test_what_goes_wrong_is_one_sentence(
     folder: Path, capsys: Capture, arguments: list[str], code: int, message: str
 ) -> None:
+    for name, text in BROKEN.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    began = time.monotonic()
     assert run(arguments) == code
+    assert time.monotonic() - began < 30
     printed = capsys.readouterr()
     assert printed.out == ""
     assert message in printed.err
@@ -154,6 +221,46 @@ def test_what_goes_wrong_is_one_sentence(
 def test_a_database_without_the_schema_is_exit_code_4(dsn: str, capsys: Capture) -> None:
     assert run(["jobs", "list", "--dsn", dsn]) == 4
     assert "awa-trio migrate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_traceback_of_a_program_is_there_for_the_asking(
+    folder: Path, capsys: Capture, verbose: bool
+) -> None:
+    (folder / "raises.py").write_text(BROKEN["raises.py"])
+    assert run(["worker", "raises", *(["--verbose"] if verbose else [])]) == 1
+    printed = capsys.readouterr().err
+    assert ("in f\n    raise ValueError('no')\nValueError: no\n" in printed) == verbose
+    assert "importlib" not in printed
+
+
+@pytest.mark.parametrize("version", [99, None])
+def test_migrate_fails_where_a_worker_would(
+    folder: Path, migrated: str, capsys: Capture, version: int | None
+) -> None:
+    with psycopg.connect(migrated) as connection:
+        if version is None:
+            connection.execute("DROP TABLE awa.schema_version")
+        else:
+            connection.execute(
+                "UPDATE awa.schema_version SET version = 9, oldest_supported = 9"
+            )
+    for arguments in (["worker", "program"], ["migrate"], ["migrate", "--status"]):
+        assert run([*arguments, "--dsn", migrated]) == 4
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_migration_that_postgresql_refuses_is_one_sentence(dsn: str, capsys: Capture) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE SCHEMA awa")
+        connection.execute(
+            "CREATE FUNCTION awa.beat(bigint) RETURNS int AS 'SELECT 1' LANGUAGE sql"
+        )
+    assert run(["migrate", "--dsn", dsn]) == 1
+    printed = capsys.readouterr().err
+    assert "PostgreSQL refuses the migration (" in printed
+    assert "nothing was changed" in printed
+    assert len(printed.splitlines()) == 1
 
 
 def test_a_missing_import_of_the_program_is_named(folder: Path, capsys: Capture) -> None:
@@ -294,6 +401,114 @@ def test_an_error_of_a_job_is_shown_as_it_is(migrated: str, capsys: Capture) -> 
     assert capsys.readouterr().out.count("[red]not markup[/]") == 2
 
 
+#: What makes a terminal rename its window and clear itself, in C0 and C1; and turn text around.
+HOSTILE = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\u202eabc"
+SHOWN = r"\x1b]0;pwned\x07\x1b[2J\x9b31m\r\u202eabc"
+
+
+def test_nothing_in_a_job_reaches_the_terminal_as_a_command(
+    migrated: str, capsys: Capture
+) -> None:
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT id FROM awa.enqueue(%(x)s, %(args)s, queue => %(x)s, tags => ARRAY[%(x)s],"
+            " metadata => %(args)s, ordering_key => %(x)s)",
+            {"x": HOSTILE, "args": json.dumps({"a": "\x9b31m\u202e"}, ensure_ascii=False)},
+        ).fetchone()
+    assert row is not None
+    show = ["jobs", "show", str(row[0]), "--dsn", migrated]
+    cancel = ["jobs", "cancel", str(row[0]), "--reason", f"{HOSTILE}\n\ttwo", "--dsn", migrated]
+    assert run(cancel) == 0
+    capsys.readouterr()
+    for arguments in (show, ["jobs", "list", "--dsn", migrated]):
+        assert run(arguments) == 0
+        printed = capsys.readouterr().out
+        assert printed.count(SHOWN) >= 3
+        assert not set(printed) & set("\x1b\x07\x9b\r\u202e")
+    assert run(show) == 0
+    assert "\n        two\n" in capsys.readouterr().out
+    for arguments in ([*show, "--json"], ["jobs", "list", "--json", "--dsn", migrated]):
+        assert run(arguments) == 0
+        printed = capsys.readouterr().out
+        assert not set(printed) & set("\x1b\x07\x9b\r\u202e")
+        job = json.loads(printed)
+        assert (job["kind"], job["queue"], job["tags"]) == (HOSTILE, HOSTILE, [HOSTILE])
+        assert job["args"] == job["metadata"] == {"a": "\x9b31m\u202e"}
+        assert HOSTILE in job["errors"][-1]["error"]
+    assert run(["jobs", "list", "--kind", HOSTILE, "--state", HOSTILE]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"a": "\\ud800"}',
+        '{"a": "\\u0000"}',
+        f'{{"a": {"9" * 5000}}}',
+        f'{{"a": {"[" * 2000}1{"]" * 2000}}}',
+        '{\n  "a":\t"é🎉",\r\n  "a": 2}',
+    ],
+    ids=["surrogate", "nul", "digits", "depth", "whitespace"],
+)
+def test_whatever_sql_inserted_is_printed(migrated: str, capsys: Capture, value: str) -> None:
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(
+            "SELECT awa.enqueue('k', %s, metadata => %s)",
+            [value, "{}" if "u0000" in value else value],
+        )
+    for arguments in (["list"], ["show", "1"]):
+        assert run(["jobs", *arguments, "--dsn", migrated]) == 0
+        assert capsys.readouterr().out
+        assert run(["jobs", *arguments, "--json", "--dsn", migrated]) == 0
+        [line] = capsys.readouterr().out.splitlines()
+        assert f'"args": {" ".join(value.split())}' in " ".join(
+            line.replace("\\u00e9", "é").split()
+        )
+
+
+@pytest.mark.parametrize("json_", [False, True])
+def test_an_encoding_that_lacks_a_character_is_no_error(migrated: str, json_: bool) -> None:
+    enqueue(migrated, "é日", '{"é": "日🎉"}')
+    done = subprocess.run(
+        [sys.executable, "-m", "awa_trio", "jobs", "show", "1", *(["--json"] if json_ else [])],
+        env={**os.environ, "AWA_DSN": migrated, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    if json_:
+        assert json.loads(done.stdout)["args"] == {"é": "日🎉"}
+    else:
+        assert rb"\u65e5\U0001f389" in done.stdout
+
+
+@pytest.mark.parametrize("output", ["closed", "full"])
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]], ids=" ".join)
+def test_an_output_that_cannot_be_written_is_no_traceback(
+    migrated: str, output: str, arguments: list[str]
+) -> None:
+    for n in range(50):
+        enqueue(migrated, "k", json.dumps({"n": n, "text": "x" * 2000}))
+    if output == "closed":
+        reader, writer = os.pipe()
+        os.close(reader)
+    elif os.path.exists("/dev/full"):
+        writer = os.open("/dev/full", os.O_WRONLY)
+    else:
+        pytest.skip("needs /dev/full")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "awa_trio", "jobs", *arguments, "--dsn", migrated],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    expected = (141, "") if output == "closed" else (1, "awa-trio: No space left on device\n")
+    assert (done.returncode, done.stderr) == expected
+
+
 # ---- worker
 
 
@@ -342,6 +557,69 @@ def test_a_worker_logs_what_happens_and_never_arguments(folder: Path, migrated: 
         process.send_signal(signal.SIGTERM)
         process.wait(30)
     assert "thirteen" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("n", "said"),
+    [(14, "SystemExit(0), raised by job 1 (quick)"), (15, "KeyboardInterrupt, rai")],
+)
+def test_a_handler_that_ends_the_worker_did_not_stop_it_in_peace(
+    folder: Path, migrated: str, n: int, said: str
+) -> None:
+    enqueue(migrated, "quick", json.dumps({"n": n}))
+    with cli("worker", "program", dsn=migrated, cwd=folder) as process:
+        assert process.wait(30) == 1
+        assert process.stderr is not None
+        lines = process.stderr.read()
+    assert said in lines
+    assert "ended the worker; a handler returns" in lines
+    assert "Traceback" not in lines
+    assert state(migrated, 1) == "retryable"
+
+
+def test_a_signal_before_a_worker_has_started_ends_it(folder: Path, migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        connection.execute("LOCK TABLE awa.workers IN ACCESS EXCLUSIVE MODE")
+        with cli("worker", "program", dsn=migrated, cwd=folder) as process:
+            until_it_waits(connection)
+            process.send_signal(signal.SIGTERM)
+            lines_until(process, "not started")
+            connection.rollback()
+            assert process.wait(30) == 143
+            assert process.stderr is not None
+            assert "Traceback" not in process.stderr.read()
+
+
+def until_it_waits(connection: psycopg.Connection) -> None:
+    """Until somebody waits for a lock that the connection holds."""
+    deadline = time.monotonic() + 30
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    while connection.execute(waiting).fetchone() == (0,):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_queue_without_a_number_is_served_as_the_app_says(
+    folder: Path, migrated: str
+) -> None:
+    ids = [enqueue(migrated, "slow", '{"seconds": 60}', queue="slow") for _ in range(3)]
+    with cli("worker", "program", "--queue", "slow", dsn=migrated, cwd=folder) as process:
+        lines_until(process, "serves slow")
+        until(migrated, ids[1], "running")
+        time.sleep(0.5)
+        assert state(migrated, ids[2]) == "available"
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+
+
+def test_a_worker_ends_when_its_schema_is_dropped(folder: Path, migrated: str) -> None:
+    with cli("worker", "program", dsn=migrated, cwd=folder) as process:
+        lines_until(process, "serves")
+        with psycopg.connect(migrated, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA awa CASCADE")
+        lines = lines_until(process, "awa-trio: the database has no awa schema")
+        assert process.wait(30) == 4
+    assert "".join(lines).count("the awa schema is gone, and the worker ends") == 1
 
 
 def test_a_worker_refuses_a_database_without_the_schema(folder: Path, dsn: str) -> None:
@@ -524,6 +802,30 @@ def test_dev_offers_a_database_and_keeps_its_data(tmp_path: Path) -> None:
             assert process.wait(60) == 0
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(dsn, connect_timeout=5)
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_dev_while_it_waits_for_another(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    root = tmp_path / "pg"
+    root.mkdir(mode=0o700)
+    with open(root / "awa.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with cli("dev", "--root", str(root), cwd=tmp_path) as process:
+            until_it_catches(process.pid, signal.SIGTERM)
+            process.send_signal(number)
+            assert process.wait(10) == 128 + number
+
+
+def until_it_catches(pid: int, number: signal.Signals) -> None:
+    """Until a process has a handler for a signal."""
+    deadline = time.monotonic() + 30
+    status = Path(f"/proc/{pid}/status")
+    while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> number - 1 & 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("chaos", [False, pytest.param(True, marks=pytest.mark.slow)])

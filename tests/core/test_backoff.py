@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from awa_trio._core.backoff import MAX_BACKOFF, delay, exponential
+from awa_trio._core.backoff import MAX_BACKOFF, delay, exponential, usable
 
 
 @pytest.mark.parametrize(
@@ -30,11 +33,29 @@ def test_delays_grow(attempt: int, fraction: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "expected"),
-    [(5, 5.0), (-1, 0.0), (1e9, 86_400.0), (math.inf, 86_400.0), (math.nan, 86_400.0)],
+    ("returned", "expected", "problem"),
+    [
+        (5, 5.0, ""),
+        (Decimal("1.5"), 1.5, ""),
+        (MAX_BACKOFF, MAX_BACKOFF, ""),
+        (-1, 0.0, "a negative number"),
+        (-math.inf, 0.0, "a negative number"),
+        (1e9, MAX_BACKOFF, "more than a day"),
+        (10**400, MAX_BACKOFF, "more than a day"),
+        (math.inf, MAX_BACKOFF, "more than a day"),
+        (math.nan, None, "NaN"),
+        (None, None, "a NoneType"),
+        ("5", None, "a str"),
+        (True, None, "a bool"),
+        (timedelta(1), None, "a timedelta"),
+    ],
 )
-def test_a_tasks_own_delay_is_clamped(returned: float, expected: float) -> None:
-    assert delay(3, 0.5, lambda attempt: returned) == expected
+def test_what_a_tasks_own_function_may_return(
+    returned: Any, expected: float | None, problem: str
+) -> None:
+    assert usable(returned) == (expected, problem)
+    used = exponential(3, 0.5) if expected is None else expected
+    assert delay(3, 0.5, lambda attempt: returned) == used
 
 
 def test_a_tasks_own_delay_is_given_the_attempt_that_failed() -> None:

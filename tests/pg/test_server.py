@@ -72,6 +72,9 @@ every_version = pytest.mark.parametrize(
 )
 
 
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self"), reason="needs /proc")
+
+
 @pytest.fixture
 def programs(request: pytest.FixtureRequest) -> Path:
     """The binaries under test; the preferred ones, unless the test wants every version."""
@@ -509,6 +512,28 @@ def test_a_socket_folder_that_others_may_be_behind_is_refused(
         DevServer(deep, bin=programs).start()
 
     assert processes_of(deep) == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("/proc/x", marks=needs_proc),
+        pytest.param("/proc/x/y", marks=needs_proc),
+        pytest.param("/proc/self/x", marks=needs_proc),
+        "/dev/null",
+        "/dev/null/x",
+        "/dev/null/x/y",
+        "/tmp/" + "x" * 300,
+    ],
+    ids=lambda where: where[:20],
+)
+def test_a_root_that_cannot_be_made_is_said_so_at_once(where: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(DevServerError, match=r"cannot be (made|used) ") as caught:
+        DevServer(where).start()
+    assert time.monotonic() - began < 10
+    assert "another process" not in str(caught.value)
+    assert "Errno" not in str(caught.value)
 
 
 def test_a_root_that_others_can_write_to_is_refused(fresh: Path, programs: Path) -> None:

@@ -784,6 +784,38 @@ async def test_a_hook_that_interrupts_is_recorded_before_it_goes_on(
     assert await rig.state(job_id) is S.FAILED
 
 
+@pytest.mark.parametrize(
+    ("returned", "least", "most", "said"),
+    [
+        (float("nan"), 2.0, 2.5, "returned NaN for attempt 1: the default delay is used"),
+        ("5", 2.0, 2.5, "returned a str for attempt 1: the default delay is used"),
+        (-5, 0.0, 0.0, "returned a negative number for attempt 1: 0 is used"),
+        (float("inf"), 86_400, 86_400, "returned more than a day for attempt 1: 86400 is used"),
+    ],
+)
+async def test_a_backoff_that_is_none_is_mentioned_once_and_another_used(
+    returned: Any, least: float, most: float, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def too_clever(attempt: int) -> Any:
+        return returned
+
+    async def fails(job: Job) -> None:
+        raise ValueError
+
+    rig = Rig(fails, backoff=too_clever, max_attempts=2)
+    ids = [await rig.enqueue(), await rig.enqueue()]
+    async with rig.working():
+        await trio.sleep(1)
+    for job_id in ids:
+        job = await rig.client.jobs.get(job_id)
+        assert least <= (job.run_at - job.created_at).total_seconds() <= most + 1
+    [record] = [r for r in caplog.records if "backoff" in r.message]
+    assert record.levelno == logging.WARNING
+    assert "the backoff function of kind work, " in record.message
+    assert "too_clever, " in record.message
+    assert said in record.message
+
+
 async def test_a_backoff_that_interrupts_is_recorded() -> None:
     def backoff(attempt: int) -> float:
         raise SystemExit

@@ -1,0 +1,34 @@
+"""SIGINT and SIGTERM end a command by cancelling what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import trio
+
+
+async def until_signalled(run: Callable[[], Awaitable[None]]) -> int | None:
+    """Run a function until it returns, or SIGINT or SIGTERM cancel it; return the signal's number.
+
+    A second signal ends the process on the spot.
+    """
+    stopped: int | None = None
+
+    async def obey() -> None:
+        nonlocal stopped
+        async for number in signals:
+            if stopped is not None:
+                os._exit(128 + number)
+            stopped = number
+            running.cancel(reason=f"signal {number}")
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(obey)
+            # Obeyed until the end: the first signal's cancellation may take its time.
+            with trio.CancelScope() as running:
+                await run()
+            nursery.cancel_scope.cancel()
+    return stopped

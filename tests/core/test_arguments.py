@@ -1,0 +1,66 @@
+"""Values that are not what a parameter takes: one sentence that names it, and an error to catch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from awa_trio._core.arguments import check_seconds, check_string, check_type, check_whole
+from awa_trio._core.errors import ConfigurationError
+
+whole = partial(check_whole, "n", most=9)
+string = partial(check_string, "s", most=3)
+seconds = partial(check_seconds, "grace")
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (whole, 1),
+        (whole, 9),
+        (string, "é日x"),
+        (partial(check_string, "s"), ""),
+        (seconds, 0),
+        (seconds, math.inf),
+        (lambda value: check_type("x", value, dict), {}),
+    ],
+)
+def test_what_is_right_passes(check: Callable[[object], None], value: object) -> None:
+    check(value)
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "error", "message"),
+    [
+        (whole, 0, ValueError, "n: give a whole number from 1 to 9, not 0"),
+        (whole, 10, ValueError, "n: give a whole number from 1 to 9, not 10"),
+        pytest.param(
+            whole, 10**5000, ValueError, "n: give a whole number from 1 to 9", id="huge"
+        ),
+        (whole, True, TypeError, "n: give an int, not bool"),
+        (whole, "5", TypeError, "n: give an int, not str"),
+        (whole, None, TypeError, "n: give an int, not None"),
+        (whole, 1.0, TypeError, "n: give an int, not float"),
+        (string, 5, TypeError, "s: give a str, not int"),
+        (string, b"a", TypeError, "s: give a str, not bytes"),
+        (string, "a\0b", ValueError, r"s: U\+0000 cannot be stored"),
+        (string, "\ud800", ValueError, "s: a lone surrogate cannot be stored"),
+        (string, "", ValueError, "s: give 1 to 3 characters, not 0"),
+        (string, "abcd", ValueError, "s: give 1 to 3 characters, not 4"),
+        (seconds, -1, ValueError, "grace: give at least 0 seconds, not -1"),
+        (seconds, math.nan, ValueError, "grace: give at least 0 seconds, not nan"),
+        (seconds, True, TypeError, "grace: give seconds, as a number, not bool"),
+        (seconds, "5", TypeError, "grace: give seconds, as a number, not str"),
+        (partial(seconds, error=ConfigurationError), -1, ConfigurationError, "grace"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    check: Callable[[object], None], value: object, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^{message}") as caught:
+        check(value)
+    assert type(caught.value) is error
+    assert len(str(caught.value)) < 100
