@@ -210,7 +210,7 @@ async def test_nothing_that_happens_after_the_commit_changes_it(
             raise ending
         return ending
 
-    rig = desk.rig(handler, deadline=0.5 if ending == "sleep" else None)
+    rig = desk.rig(handler, deadline=3.0 if ending == "sleep" else None)
     job_id = await rig.enqueue()
     async with rig.working(timings=TIMINGS) as worker:
         await rig.client.jobs.wait(job_id)
@@ -378,7 +378,7 @@ async def test_a_cut_inside_the_block_rolls_back(desk: Desk, by: str) -> None:
             inside.set()
             await trio.sleep_forever()
 
-    rig = desk.rig(handler, deadline=0.5 if by == "deadline" else 0)
+    rig = desk.rig(handler, deadline=3.0 if by == "deadline" else 0)
     job_id = await rig.enqueue()
     expected = {"deadline": S.RETRYABLE, "shutdown": S.AVAILABLE, "admin cancel": S.CANCELLED}
     async with rig.working(timings=TIMINGS, grace=0):
@@ -450,7 +450,7 @@ async def test_an_operator_who_cancels_during_the_block_does_not_wait(desk: Desk
         with trio.CancelScope(shield=True):
             async with desk.connected() as connection, job.complete_in(connection) as tx:
                 await insert(tx)
-                with trio.fail_after(2):
+                with trio.fail_after(20):
                     assert await rig.client.jobs.cancel(job.id)
                 done.append(True)
 
@@ -808,7 +808,7 @@ async def test_nobody_can_be_asked_whether_it_committed(
 
     rig = desk.rig(handler, backoff=lambda _: 0.0)
     job_id = await rig.enqueue()
-    timings = awa.Timings(heartbeat=1.0, lease=6.0, finalize_deadline=4.0, poll_interval=0.05)
+    timings = awa.Timings(heartbeat=1.0, lease=12.0, finalize_deadline=4.0, poll_interval=0.05)
     rig.backend.broken["has_committed"] = never
     async with rig.working(timings=timings) as worker:
         with trio.fail_after(30):
@@ -826,8 +826,9 @@ async def test_nobody_can_be_asked_whether_it_committed(
 
 @pytest.mark.parametrize("landed", [True, False])
 async def test_cut_while_it_commits(desk: Desk, nursery: trio.Nursery, landed: bool) -> None:
-    """The deadline strikes while the COMMIT is unanswered: its outcome counts, not the cut."""
+    """A shutdown strikes while the COMMIT is unanswered: its outcome counts, not the cut."""
     proxy = await proxied(desk, nursery)
+    committing = trio.Event()
 
     async def handler(job: Job) -> None:
         async with desk.connected(proxy.dsn) as connection:
@@ -835,22 +836,25 @@ async def test_cut_while_it_commits(desk: Desk, nursery: trio.Nursery, landed: b
 
             async def stall() -> None:
                 if landed:
-                    # The answer is held back; the COMMIT is not.
-                    proxy.latency = 1.5
+                    proxy.latency = 1.5  # The COMMIT arrives when nobody waits for it any more.
                 else:
                     proxy.stall()
+                    nursery.start_soon(lose)
+                committing.set()
 
-            connection.before_commit = stall if job.attempt == 1 else None
+            async def lose() -> None:
+                await trio.sleep(1.0)
+                await trio.to_thread.run_sync(desk.kill_transactions)
+
+            connection.before_commit = stall
             async with job.complete_in(connection) as tx:
-                await insert(tx, job.attempt)
+                await insert(tx)
 
-    rig = desk.rig(handler, deadline=1.0, max_attempts=1)
+    rig = desk.rig(handler, max_attempts=1, deadline=0)
     job_id = await rig.enqueue()
-    async with rig.working(timings=TIMINGS):
-        if not landed:
-            await trio.sleep(2)
-            await trio.to_thread.run_sync(desk.kill_transactions)
-        job = await _until_settled(rig, job_id)
+    async with rig.working(timings=TIMINGS, grace=0):
+        await committing.wait()
+    job = await _until_settled(rig, job_id)
     assert job.state is (S.COMPLETED if landed else S.FAILED)
     assert desk.rows() == ([1] if landed else [])
 

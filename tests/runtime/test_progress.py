@@ -65,29 +65,33 @@ class Reports:
         assert job.progress == awa.JobProgress()
 
     async def test_one_call_writes_all_that_is_new(self, client: awa.Client | None) -> None:
-        enough = trio.Event()
+        running, enough = [], trio.Event()
+        all_run = trio.Event()
 
         async def handler(job: Job) -> None:
+            running.append(job.id)
+            if len(running) == 20:
+                all_run.set()
+            await all_run.wait()
             job.progress.set(percent=job.args.n)
             await enough.wait()
 
-        rig = Rig(handler, client)
-        ids = [await rig.enqueue(n) for n in range(20)]
         calls: list[int] = []
+
+        async def record(worker: int, reports: Any) -> Any:
+            calls.append(len(reports))
+            return await rig.client._backend.store.record_progress(worker, reports)
+
+        rig = Rig(handler, client)
+        rig.backend.broken["record_progress"] = record
+        ids = [await rig.enqueue(n) for n in range(20)]
         async with rig.working(timings=OFTEN):
-            store = rig.backend.worker_stores[0]
-
-            async def record(worker: int, reports: Any) -> Any:
-                calls.append(len(reports))
-                return await store.store.record_progress(worker, reports)
-
-            rig.backend.broken["record_progress"] = record
             with trio.fail_after(20):
                 while sum(calls) < 20:
                     await trio.sleep(0.05)
             await trio.sleep(0.5)
             assert sum(calls) == 20, "what is written is not written again"
-            assert len(calls) <= 3
+            assert len(calls) <= 2, "a beat may strike while they are saying it"
             for n, job_id in enumerate(ids):
                 assert (await rig.client.jobs.get(job_id)).progress.percent == n
             enough.set()
@@ -105,8 +109,8 @@ class Reports:
         async def record(worker: int, reports: Any) -> Any:
             calls.append(reports)
 
+        rig.backend.broken["record_progress"] = record
         async with rig.working(timings=OFTEN):
-            rig.backend.broken["record_progress"] = record
             await self.until(rig, job_id, S.COMPLETED)
         assert calls == []
 
@@ -290,8 +294,8 @@ class Reports:
 
         rig = Rig(handler, client)
         job_id = await rig.enqueue()
+        rig.backend.broken["record_progress"] = broken
         async with rig.working(timings=OFTEN):
-            rig.backend.broken["record_progress"] = broken
             job = await self.until(rig, job_id, S.SCHEDULED)
         assert raised == ["writing progress: the connection was lost"]
         assert job.progress == awa.JobProgress(5, "a secret", {})
