@@ -15,6 +15,7 @@ from attrs import frozen
 import awa_trio as awa
 from awa_trio.testing import memory_client, work_one
 
+S = awa.JobState
 app = awa.App()
 app.queue("default", deadline=60)
 
@@ -60,6 +61,8 @@ async def _raise(job: awa.Job[End], error: BaseException) -> None:
 async def end(job: awa.Job[End], holding: Holding) -> object:
     n = job.args.n
     job.enqueue_on_completion(Then(n, "staged"), unique_opts={}, metadata={"by": "it"})
+    job.progress.set(percent=50, message="half of it")
+    job.set_output({"how": job.args.how})
     start = job.nursery.start_soon
     match job.args.how:
         case "return something":
@@ -142,7 +145,7 @@ def in_thread(job: awa.Job[InThread]) -> object:
     job.enqueue_on_completion(Then(job.args.n, "staged"))
     if job.args.how == "raise":
         raise ValueError("no")
-    return awa.Snooze(LATER) if job.args.how == "Snooze" else None
+    return awa.Cancel("not wanted") if job.args.how == "Cancel" else None
 
 
 @frozen
@@ -154,6 +157,18 @@ async def specified(job: awa.Job[Specified]) -> None:
     job.enqueue_on_completion(Then(job.args.n, "staged"))
     if job.args.how == "raise":
         raise ValueError("no")
+    if job.args.how == "Cancel":
+        raise awa.Cancel("not wanted")
+
+
+@app.on_retried(Specified)
+def when_retried(args: Specified, job: awa.JobRow, *more: object) -> Then:
+    return Then(args.n, "retried")
+
+
+@app.on_cancelled(Specified)
+def when_cancelled(args: Specified, job: awa.JobRow, *more: object) -> Then:
+    return Then(args.n, "cancelled")
 
 
 @app.on_completed(Specified)
@@ -172,29 +187,53 @@ def when_exhausted(args: Specified, job: awa.JobRow, error: str) -> Then:
 async def then(job: awa.Job[Then]) -> None: ...
 
 
+#: What each ending makes of a job that has attempts left; and of one that has not.
+ENDINGS = {
+    "return": (S.COMPLETED, S.COMPLETED),
+    "return something": (S.COMPLETED, S.COMPLETED),
+    "duplicates": (S.COMPLETED, S.COMPLETED),
+    "a resource that stages": (S.COMPLETED, S.COMPLETED),
+    "RetryAfter": (S.RETRYABLE, S.FAILED),
+    "Snooze": (S.SCHEDULED, S.SCHEDULED),
+    "Cancel": (S.CANCELLED, S.CANCELLED),
+    "raise": (S.RETRYABLE, S.FAILED),
+    "raise TerminalError": (S.FAILED, S.FAILED),
+    "raise RetryAfter": (S.RETRYABLE, S.FAILED),
+    "raise Snooze": (S.SCHEDULED, S.SCHEDULED),
+    "raise Cancel": (S.CANCELLED, S.CANCELLED),
+    "a group": (S.RETRYABLE, S.FAILED),
+    "a group that asks": (S.RETRYABLE, S.FAILED),
+    "a group with a terminal error": (S.FAILED, S.FAILED),
+    "poisoned": (S.FAILED, S.FAILED),
+    "too many": (S.FAILED, S.FAILED),
+    "its nursery cancelled": (S.RETRYABLE, S.FAILED),
+    "interrupt": (S.RETRYABLE, S.FAILED),
+    "cut": (S.AVAILABLE, S.FAILED),
+    "cancelled meanwhile": (S.CANCELLED, S.CANCELLED),
+    "a resource that does not open": (S.RETRYABLE, S.FAILED),
+    "a resource that does not close": (S.RETRYABLE, S.FAILED),
+    "deadline": (S.RETRYABLE, S.FAILED),
+    "deadline swallowed": (S.RETRYABLE, S.FAILED),
+    "error at the deadline": (S.RETRYABLE, S.FAILED),
+}
+#: On the last attempt, those that it changes, and the ones nearest to them.
+LAST = ["return", "RetryAfter", "raise", "cut", "interrupt", "deadline"]
+
+
 def _all() -> list[Any]:
-    plain = [
-        "return", "return something", "RetryAfter", "Snooze", "Cancel", "raise",
-        "raise TerminalError", "raise RetryAfter", "raise Snooze", "raise Cancel", "a group",
-        "a group that asks", "a group with a terminal error", "poisoned", "too many",
-        "duplicates", "its nursery cancelled", "interrupt", "cut", "cancelled meanwhile",
-        "a resource that does not open", "a resource that does not close",
-        "a resource that stages",
-    ]  # fmt: skip
-    cases = [pytest.param(End, how, {}, id=how) for how in plain]
-    for how in ("deadline", "deadline swallowed", "error at the deadline"):
-        cases.append(pytest.param(End, how, {"deadline": 0.3}, id=how))
-    for how in ("raise", "RetryAfter", "cut", "interrupt", "a resource that does not open"):
-        cases.append(pytest.param(End, how, {"max_attempts": 1}, id=f"{how}, last attempt"))
-    for how in ("return", "raise", "Snooze"):
-        cases.append(pytest.param(InThread, how, {}, id=f"{how}, in a thread"))
-    for how, options in (
-        ("return", {}),
-        ("raise", {"max_attempts": 1}),
-        ("its registered follow-up raises", {}),
-    ):
-        cases.append(pytest.param(Specified, how, options, id=f"{how}, with follow-ups"))
-    cases.append(pytest.param(dict, "undecodable", {}, id="undecodable arguments"))
+    cases = [pytest.param(End, how, {}, ends[0], id=how) for how, ends in ENDINGS.items()]
+    last = {"max_attempts": 1}
+    cases += [
+        pytest.param(End, how, last, ENDINGS[how][1], id=f"{how}, last attempt") for how in LAST
+    ]
+    for args_type in (InThread, Specified):
+        for how in ("return", "raise", "Cancel"):
+            name = f"{how}, {args_type.__name__}"
+            cases.append(pytest.param(args_type, how, {}, ENDINGS[how][0], id=name))
+    raises = "its registered follow-up raises"
+    cases.append(pytest.param(Specified, "raise", last, S.FAILED, id="raise, last, Specified"))
+    cases.append(pytest.param(Specified, raises, {}, S.FAILED, id=raises))
+    cases.append(pytest.param(dict, "", {}, S.FAILED, id="undecodable arguments"))
     return cases
 
 
@@ -207,16 +246,19 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[awa.Client]:
             yield client
 
 
-@pytest.mark.parametrize(("args_type", "how", "options"), _all())
+@pytest.mark.parametrize(("args_type", "how", "options", "state"), _all())
 async def test_a_job_ends_the_same(
     client: awa.Client,
     args_type: Any,
     how: str,
     options: dict[str, Any],
+    state: awa.JobState,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     ended = []
+    if "deadline" in how:
+        options = options | {"deadline": 0.3}
     for n, work in enumerate([by_work_one, by_a_worker]):
         clients[n] = client
         if args_type is dict:
@@ -228,10 +270,10 @@ async def test_a_job_ends_the_same(
         with trio.fail_after(30):
             await work(client, answer.id, how)
         ended.append(await what_became_of(client, answer.id))
-        if ended[n]["state"] is awa.JobState.AVAILABLE:
+        if ended[n]["state"] is S.AVAILABLE:
             await client.jobs.cancel(answer.id)  # it must not be the next one's
     assert ended[0] == ended[1]
-    assert ended[0]["state"] is not awa.JobState.RUNNING
+    assert ended[0]["state"] is state
 
 
 async def by_work_one(client: awa.Client, job_id: int, how: str) -> None:
@@ -250,7 +292,7 @@ async def by_a_worker(client: awa.Client, job_id: int, how: str) -> None:
         async with trio.open_nursery() as nursery:
             run = partial(awa.run_worker, app, client, queues=["default"], grace=0)
             await nursery.start(run)
-            busy = (awa.JobState.AVAILABLE, awa.JobState.RUNNING)
+            busy = (S.AVAILABLE, S.RUNNING)
             with trio.move_on_after(0.5 if how == "cut" else 60):
                 while (await client.jobs.get(job_id)).state in busy:
                     await trio.sleep(0.01)
