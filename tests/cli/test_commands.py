@@ -376,7 +376,7 @@ def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) 
     assert run(["jobs", "show", str(job_id), "--dsn", migrated]) == 0
     shown = capsys.readouterr().out
     assert '{"pages": 4}' in shown
-    assert r'12.5 %  "\u001b[31mred"  {"a": [1]}' in shown
+    assert r'12.5 %  \x1b[31mred  {"a": [1]}' in shown
     assert run(["jobs", "show", str(job_id), "--json", "--dsn", migrated]) == 0
     job = json.loads(capsys.readouterr().out)
     assert job["output"] == {"pages": 4}
@@ -417,7 +417,16 @@ def test_nothing_in_a_job_reaches_the_terminal_as_a_command(
         ).fetchone()
     assert row is not None
     show = ["jobs", "show", str(row[0]), "--dsn", migrated]
-    cancel = ["jobs", "cancel", str(row[0]), "--reason", f"{HOSTILE}\n\ttwo", "--dsn", migrated]
+    cancel = [
+        "jobs",
+        "cancel",
+        "--without-follow-ups",
+        str(row[0]),
+        "--reason",
+        f"{HOSTILE}\n\ttwo",
+        "--dsn",
+        migrated,
+    ]
     assert run(cancel) == 0
     capsys.readouterr()
     for arguments in (show, ["jobs", "list", "--dsn", migrated]):
