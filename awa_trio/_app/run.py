@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from .._core.errors import ConfigurationError, DatabaseUnavailable
-from .._core.settings import QueueSettings, Retention, Timings
+from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
@@ -27,6 +27,7 @@ async def run_worker(
     retention: Retention | None = None,
     name: str | None = None,
     listen: bool = True,
+    max_waiting: int = MAX_WAITING,
     random: Random | None = None,
     resources: Mapping[Any, object] | None = None,
     task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
@@ -52,6 +53,8 @@ async def run_worker(
       name: how people know it; default, host and process.
       listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
           polling finds them too.
+      max_waiting: attempts that may wait for callbacks in its memory; with more it claims
+          nothing new.
       random: for jitter.
       resources: instances to give to handlers in place of the app's resources, by the type
           they are requested as; opened, and closed, by the caller.
@@ -70,6 +73,10 @@ async def run_worker(
     require_trio("run_worker")
     if not grace >= 0:
         raise ConfigurationError(f"grace={grace!r}: give seconds, at least 0")
+    if max_waiting < 1:
+        raise ConfigurationError(
+            f"max_waiting={max_waiting!r}: give a whole number, at least 1"
+        )
     async with client._backend.worker_store() as store:
         worker = Worker(
             registry_of(app),
@@ -82,6 +89,7 @@ async def run_worker(
             listen=listen,
             random=random or Random(),
             resources=resources,
+            max_waiting=max_waiting,
         )
         try:
             await worker.serve(lambda: task_status.started(worker))
