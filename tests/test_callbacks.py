@@ -157,6 +157,54 @@ async def test_registered_follow_ups_of_a_callback_that_timed_out(client: awa.Cl
     assert alarm.triggered_by == job_id
 
 
+async def test_which_outcomes_waiting_fires(client: awa.Client) -> None:
+    """Parking fires its own; a wait in memory none, nor one that loses its handler."""
+    fires = awa.App()
+    fires.declare(Done, queue="done")
+    fires.task(args=Park)(park)
+    fires.task(args=Wait, backoff=lambda attempt: 3600.0)(wait)
+
+    def note(*facts: object) -> object:
+        return awa.EnqueueRequest(Alarm(" ".join(map(str, facts[2:]))), kind="alarm")
+
+    fires.declare(Alarm, queue="done")
+    for cls in (Park, Wait):
+        fires.on_waiting_for_callback(cls)(lambda args, job, token: note(args, job, "parked"))
+        fires.on_rescued(cls)(lambda args, job, reason: note(args, job, reason))
+
+    @asynccontextmanager
+    async def worker() -> AsyncIterator[awa.Worker]:
+        async with trio.open_nursery() as nursery:
+
+            async def run(task_status: Any) -> None:
+                timings = awa.Timings(rescue_interval=0.1)
+                await awa.run_worker(
+                    fires, client, queues=["default"], timings=timings, task_status=task_status
+                )
+
+            worker = await nursery.start(run)
+            yield worker
+            worker.stop()
+
+    async def alarms() -> list[str]:
+        jobs = await client.jobs.list(kind="alarm")
+        return [job.args_json["error"] for job in reversed(jobs)]
+
+    async with worker():
+        parks = (await client.enqueue(Park())).id
+        await in_state(client, parks, S.WAITING_EXTERNAL)
+        assert await alarms() == ["parked"]
+        waits = (await client.enqueue(Wait())).id
+        job = await in_state(client, waits, S.WAITING_EXTERNAL)
+        assert job.worker_id is not None
+    assert (await client.jobs.get(waits)).worker_id is None
+    assert await alarms() == ["parked"]
+    async with worker():
+        await client.callbacks.heartbeat(job.callback_token or "", 1.0)
+        await in_state(client, waits, S.RETRYABLE)
+    assert await alarms() == ["parked", "callback_timeout"]
+
+
 async def test_a_follow_up_that_raises_refuses_the_resolution(client: awa.Client) -> None:
     job_id, token = await parked(client, Broken())
     with pytest.raises(awa.FollowUpError):
