@@ -11,10 +11,11 @@
 Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
 store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
 `_runtime` runs them, `_app` wires it all together. What users import is here, and in
-`awa_trio.pg` and `awa_trio.testing`.
+`awa_trio.callbacks`, `awa_trio.pg` and `awa_trio.testing`.
 """
 
 from ._app.app import App as App
+from ._app.callbacks import Callbacks as Callbacks
 from ._app.client import Client as Client
 from ._app.client import Jobs as Jobs
 from ._app.client import Transaction as Transaction
@@ -25,9 +26,15 @@ from ._app.maintenance import migrate as migrate
 from ._app.maintenance import schema_script as schema_script
 from ._app.maintenance import schema_status as schema_status
 from ._app.run import run_worker as run_worker
+from ._core.callbacks import CallbackAnswer as CallbackAnswer
 from ._core.codec import Codec as Codec
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason
 from ._core.errors import AwaError as AwaError
+from ._core.errors import CallbackAlreadyResolved as CallbackAlreadyResolved
+from ._core.errors import CallbackError as CallbackError
+from ._core.errors import CallbackInvalid as CallbackInvalid
+from ._core.errors import CallbackNotFound as CallbackNotFound
+from ._core.errors import CallbackSuperseded as CallbackSuperseded
 from ._core.errors import ConfigurationError as ConfigurationError
 from ._core.errors import DatabaseUnavailable as DatabaseUnavailable
 from ._core.errors import FollowUpError as FollowUpError

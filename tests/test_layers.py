@@ -27,7 +27,17 @@ LAYERS: dict[str, set[str]] = {
         "random",
     },
     "_store": {"_core", "_seam", "_pg", "attrs", "anyio", "psycopg"},
-    "_runtime": {"_core", "_seam", "attrs", "trio", "threading", "time", "socket", "random"},
+    "_runtime": {
+        "_core",
+        "_seam",
+        "attrs",
+        "trio",
+        "threading",
+        "time",
+        "socket",
+        "random",
+        "secrets",
+    },
     "_app": {
         "_core",
         "_seam",
@@ -56,7 +66,8 @@ LAYERS: dict[str, set[str]] = {
         "random",
         "pytest",
     },
-    "cli": {"pg", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
+    "callbacks": {"time"},
+    "cli": {"pg", "callbacks", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
     "demo": {"pg", "attrs", "trio", "random"},
 }
 

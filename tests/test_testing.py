@@ -41,7 +41,10 @@ async def stage(job: awa.Job[Stage]) -> object:
         case "cancel":
             return awa.Cancel("no")
         case "wait":
-            return awa.WaitForCallback("t")
+            return awa.WaitForCallback(await job.register_callback())
+        case "wait for another":
+            await job.register_callback()
+            return awa.WaitForCallback("another")
         case "poison":
             try:
                 job.enqueue_on_completion(Then("not a number"))  # type: ignore[arg-type]
@@ -91,6 +94,7 @@ async def client(request: pytest.FixtureRequest, migrated: str) -> AsyncIterator
         ("snooze", S.SCHEDULED, None, 0),
         ("cancel", S.CANCELLED, "cancelled: no", 0),
         ("wait", S.WAITING_EXTERNAL, None, 0),
+        ("wait for another", S.FAILED, "CallbackInvalid: WaitForCallback needs the token", 0),
         ("poison", S.FAILED, "StagingInvalid", 0),
     ],
 )

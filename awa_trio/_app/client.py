@@ -24,6 +24,7 @@ from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from . import calls
 from .app import App
+from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
 from .joining import enqueue_many_prepared, prepare, prepare_many
@@ -58,8 +59,10 @@ class Client:
     def __init__(self, backend: Backend, app: App | None) -> None:
         self._backend = backend
         self._app = app
-        self.jobs = Jobs(backend.store, Mover(backend.store, app))
+        mover = Mover(backend.store, app)
+        self.jobs = Jobs(backend.store, mover)
         self.dlq = DeadLetters(backend.store)
+        self.callbacks = Callbacks(backend.store, mover)
 
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job, in a transaction of its own.

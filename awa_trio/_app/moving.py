@@ -9,12 +9,13 @@ Source: ADR 0002 and 0013 of this project.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from .._core.errors import FollowUpError, FollowUpsUnknown, UniqueConflict
 from .._core.job import JobDetails
 from .._core.outcome import Requested, settle
-from .._core.plan import outcome_of
+from .._core.plan import Plan, outcome_of
 from .._core.registry import Registry
 from .._core.staging import NOTHING_STAGED
 from .._runtime.planner import Planner
@@ -39,7 +40,13 @@ class Mover:
         self._planner = Planner(self._registry, Random())
 
     async def move(
-        self, job: JobDetails, ended: Requested, *, without_follow_ups: bool = False
+        self,
+        job: JobDetails,
+        ended: Requested,
+        *,
+        without_follow_ups: bool = False,
+        strict: bool = True,
+        finish: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> bool:
         """Apply what is decided from a row as it was read; False if it has moved since.
 
@@ -47,11 +54,13 @@ class Mover:
           job: the row.
           ended: what is asked for.
           without_follow_ups: leave the registered ones out.
+          strict: whether to change nothing if another job holds its unique key.
+          finish: adds to the plan what comes with it.
 
         Raises:
           FollowUpsUnknown: it fires an outcome whose follow-ups nobody here knows.
           FollowUpError: one of them could not be made; nothing has changed.
-          UniqueConflict: another job holds the unique key that this one needs.
+          UniqueConflict: another job holds the unique key that this one needs, and ``strict``.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         doing = f"moving job {job.id}"
@@ -72,7 +81,7 @@ class Mover:
         try:
             with public_errors(doing):
                 [settled] = await self._store.settle(
-                    [plan], worker=None, patience=CALL_TIMEOUT, strict=True
+                    [finish(plan)], worker=None, patience=CALL_TIMEOUT, strict=strict
                 )
         except KeyTaken as error:
             raise UniqueConflict(job.id, error.holder_id) from error

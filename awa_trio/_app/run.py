@@ -8,9 +8,9 @@ from typing import Any
 
 import trio
 
-from .._core.arguments import check_seconds, check_string, check_type
+from .._core.arguments import check_seconds, check_string, check_type, check_whole
 from .._core.errors import ConfigurationError, DatabaseUnavailable
-from .._core.settings import QueueSettings, Retention, Timings
+from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
@@ -31,6 +31,7 @@ async def run_worker(
     retention: Retention | None = None,
     name: str | None = None,
     listen: bool = True,
+    max_waiting: int = MAX_WAITING,
     random: Random | None = None,
     resources: Mapping[Any, object] | None = None,
     task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
@@ -56,6 +57,8 @@ async def run_worker(
       name: how people know it, 1 to 200 characters; default, host and process.
       listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
           polling finds them too.
+      max_waiting: attempts that may wait for callbacks in its memory; with more it claims
+          nothing new.
       random: for jitter.
       resources: instances to give to handlers in place of the app's resources, by the type
           they are requested as; opened, and closed, by the caller.
@@ -77,6 +80,7 @@ async def run_worker(
     check_type("app", app, App, "an")
     check_type("client", client, Client)
     check_seconds("grace", grace, ConfigurationError)
+    check_whole("max_waiting", max_waiting, error=ConfigurationError)
     for parameter, value, expected in (
         ("timings", timings, Timings),
         ("retention", retention, Retention),
@@ -98,6 +102,7 @@ async def run_worker(
             listen=listen,
             random=random or Random(),
             resources=resources,
+            max_waiting=max_waiting,
         )
         try:
             await worker.serve(lambda: task_status.started(worker))

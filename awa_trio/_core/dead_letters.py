@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 
-from .errors import FollowUpError, StagingError, TerminalError, UndecodableArgs
-from .outcome import Ended, Interrupted, Refused, Rescued, leaves
+from .errors import CallbackInvalid, FollowUpError, StagingError, TerminalError, UndecodableArgs
+from .outcome import Ended, Interrupted, Raised, Refused, Rescued, Resolved, Returned, leaves
 
 
 class DeadLetterReason(enum.StrEnum):
@@ -24,6 +24,10 @@ class DeadLetterReason(enum.StrEnum):
     """Its last attempt was lost with its worker."""
     CALLBACK_TIMEOUT = "callback_timeout"
     """Its last attempt waited for a callback that did not come in time."""
+    CALLBACK_FAILED = "callback_failed"
+    """An external system failed it: `Callbacks.fail`."""
+    CALLBACK_INVALID = "callback_invalid"
+    """It waited for a callback that its attempt had not registered."""
     POISONED = "poisoned"
     """A follow-up could not be staged: a `StagingError`."""
     UNDECODABLE = "undecodable"
@@ -59,8 +63,12 @@ def dead_letter_reason(ended: Ended, error: BaseException | str) -> DeadLetterRe
             return DeadLetterReason.__members__.get(lost.name, DeadLetterReason.RESCUED)
         case Refused():
             return DeadLetterReason.REFUSED
+        case Resolved():
+            return DeadLetterReason.CALLBACK_FAILED
         case _:
             pass
+    if isinstance(ended, (Returned, Raised)) and isinstance(error, CallbackInvalid):
+        return DeadLetterReason.CALLBACK_INVALID
     if isinstance(error, BaseException):
         found = tuple(leaves(error))
         for kind, reason in _BY_ERROR:

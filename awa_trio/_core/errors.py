@@ -13,7 +13,7 @@ class AwaError(Exception):
 
 
 class InvalidRequest(AwaError, ValueError):
-    """A job cannot be enqueued as asked; nothing was sent to the database.
+    """A job, or the answer to a callback, cannot be stored as asked; nothing was sent to the database.
 
     Mend the request: the message names the option, or the path to the value
     inside the arguments.
@@ -75,6 +75,71 @@ class JobNotFound(AwaError, LookupError):
 
 class InvalidTransition(AwaError):
     """A job is not in a state from which it can do what was asked."""
+
+
+# ---- Callbacks ----------------------------------------------------------------
+
+
+class CallbackError(AwaError):
+    """Base of what goes wrong with callbacks."""
+
+
+class CallbackInvalid(CallbackError, ValueError):
+    """A handler used a callback in a way that cannot work; mend the handler.
+
+    Registering: a timeout out of range, or while a wait is under way. Waiting: for a
+    token that is not this attempt's latest, twice for one, or two at once.
+    """
+
+
+class CallbackNotFound(CallbackError, LookupError):
+    """No job expects this callback.
+
+    It was never registered, a later registration replaced it, it timed out, or its
+    attempt ended without waiting for it. Whoever delivers it need not try again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no job expects this callback: it was never registered, was replaced, has timed out,"
+            " or its attempt ended without it"
+        )
+
+
+class CallbackAlreadyResolved(CallbackError):
+    """This callback was resolved before, and the first resolution stands.
+
+    A sender that delivers everything twice may take this for success.
+    """
+
+    job_id: int
+    """The job it belongs to."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"the callback of job {job_id} has been resolved already; the first resolution stands"
+        )
+        self.job_id = job_id
+
+
+class CallbackSuperseded(CallbackError):
+    """The job was settled from outside: this attempt has no say in it any more.
+
+    Raised by `Job.wait_for_callback` and `Job.register_callback`. Someone completed or
+    failed the job, let it run again, or the callback timed out; or the worker was presumed
+    dead. What the attempt staged is discarded, and whatever its handler does now changes
+    nothing: clean up, and let this pass.
+
+    Source: ADR-046, "When staged follow-ups commit".
+    """
+
+    state: str | None
+    """The job's new state, where it is known."""
+
+    def __init__(self, state: str | None = None) -> None:
+        became = "" if state is None else f"; it is {state}"
+        super().__init__(f"the job was settled from outside, without this attempt{became}")
+        self.state = state
 
 
 # ---- What a handler raises, or meets ----------------------------------------

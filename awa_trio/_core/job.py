@@ -198,8 +198,9 @@ class JobDetails(JobRow):
     """What its completing attempt left for people to read, as JSON text."""
     dead_letter: str | None
     """Why it is a dead letter; None if it is none."""
-    callback_token: str | None
-    """The callback it has registered, or waits for."""
+    callback_token: str | None = attrs.field(repr=False)
+    """The callback it has registered, or waits for; the latest, if it has been resolved.
+    Whoever has it can resolve the callback."""
     callback_until: datetime | None
     """When that times out; None if it has been answered, or there is none."""
 

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 import attrs
 
-from .errors import TerminalError
+from .errors import CallbackInvalid, TerminalError
 from .job import PreparedInsert
 from .results import Cancel, Completed, ControlFlow, Result, RetryAfter, Snooze, WaitForCallback
 from .staging import Sealed
@@ -79,6 +79,8 @@ class Lost(enum.Enum):
 
     STALE_WORKER = "the worker stopped beating and is presumed dead"
     DEADLINE = "its deadline passed and its worker did not settle it"
+    CALLBACK_TIMEOUT = "its callback timed out"
+    STALE_WAITER = "its handler waited for a callback in a worker that is presumed dead"
 
 
 @attrs.frozen
@@ -104,6 +106,31 @@ class Refused:
 
 
 @attrs.frozen
+class Detached:
+    """The handler waited for a callback, and its worker stopped or died; the job waits on."""
+
+    token: str
+
+
+class Resolution(enum.Enum):
+    """What an external system can do with the callback that a job expects."""
+
+    RESUME = "resume"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    RETRY = "retry"
+
+
+@attrs.frozen
+class Resolved:
+    """An external system resolved the callback, and no handler goes on with it."""
+
+    how: Resolution
+    error: str = ""
+    """What `Resolution.FAIL` records."""
+
+
+@attrs.frozen
 class CancelRequested:
     """Someone cancelled the job from outside."""
 
@@ -115,10 +142,12 @@ class RetryRequested:
     """Someone asked for another round of attempts."""
 
 
-Requested: TypeAlias = CancelRequested | RetryRequested
+Requested: TypeAlias = CancelRequested | RetryRequested | Resolved
 """What a client asks for, which can be told that it cannot be had."""
 
-Ended: TypeAlias = Returned | Raised | Abandoned | Rescued | Orphaned | Refused | Requested
+Ended: TypeAlias = (
+    Returned | Raised | Abandoned | Rescued | Orphaned | Refused | Detached | Requested
+)
 
 # ---- What becomes of the job -----------------------------------------------
 
@@ -194,6 +223,10 @@ Settlement: TypeAlias = (
 )
 
 
+#: What is recorded for a callback that nobody resolved in time.
+TIMED_OUT = "callback timed out"
+
+
 def settle(ended: Ended, sealed: Sealed, job: Attempts) -> Settlement:
     """Decide what an ending does to its job.
 
@@ -209,8 +242,14 @@ def settle(ended: Ended, sealed: Sealed, job: Attempts) -> Settlement:
             return _settle_error(error, sealed, job)
         case Abandoned(by, error, after):
             return _settle_cut(by, error, after, job)
+        case Rescued(Lost.CALLBACK_TIMEOUT):
+            return _failed_attempt(TIMED_OUT, job)
         case Rescued(reason):
             return _failed_attempt(f"rescued: {reason.value}", job)
+        case Detached(token):
+            return ToWaiting(token)
+        case Resolved(how, error):
+            return _settle_resolution(how, error, job)
         case Orphaned():
             return ToAvailable(job.attempt - 1)
         case Refused(error):
@@ -221,6 +260,21 @@ def settle(ended: Ended, sealed: Sealed, job: Attempts) -> Settlement:
             return ToAvailable(0)
         case _:
             assert_never(ended)
+
+
+def _settle_resolution(how: Resolution, error: str, job: Attempts) -> Settlement:
+    match how:
+        case Resolution.RESUME:
+            # The attempt that waits is run again: it has not had its say.
+            return ToAvailable(job.attempt - 1)
+        case Resolution.COMPLETE:
+            return ToCompleted()
+        case Resolution.FAIL:
+            return ToFailed(error)
+        case Resolution.RETRY:
+            return ToAvailable(0)
+        case _:
+            assert_never(how)
 
 
 def _failed_attempt(error: BaseException | str, job: Attempts) -> Settlement:
@@ -246,9 +300,17 @@ def _settle_result(result: Result, sealed: Sealed, job: Attempts) -> Settlement:
         case Cancel():
             return ToCancelled(result.reason)
         case WaitForCallback():
+            if result.token != sealed.callback:
+                return ToFailed(CallbackInvalid(_NOT_REGISTERED))
             return ToWaiting(result.token)
         case _:
             assert_never(result)
+
+
+_NOT_REGISTERED = (
+    "WaitForCallback needs the token of this attempt's latest job.register_callback(), not yet"
+    " waited for; nobody could resolve another"
+)
 
 
 def _settle_error(error: BaseException, sealed: Sealed, job: Attempts) -> Settlement:

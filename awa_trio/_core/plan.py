@@ -21,6 +21,7 @@ from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
 from .job import JobState, PreparedInsert
 from .outcome import (
+    Detached,
     Ended,
     Leave,
     Requested,
@@ -141,7 +142,8 @@ def outcome_of(ended: Ended, settlement: Settlement) -> Outcome | None:
         case ToCancelled():
             return Outcome.CANCELLED
         case ToWaiting():
-            return Outcome.WAITING_FOR_CALLBACK
+            # A job whose handler is gone waits on, for the callback that it waited for.
+            return None if isinstance(ended, Detached) else Outcome.WAITING_FOR_CALLBACK
         case ToScheduled() | ToAvailable() | Leave():
             return None
         case _:

@@ -110,5 +110,9 @@ class WaitForCallback(ControlFlow):
         super().__init__(token)
         self.token = token
 
+    def __str__(self) -> str:
+        # Whoever has the token can resolve the callback, and messages reach logs.
+        return "park the job until its callback is resolved"
+
 
 Result: TypeAlias = Completed | RetryAfter | Snooze | Cancel | WaitForCallback

@@ -14,6 +14,10 @@ MAX_SECONDS = 366 * 86_400.0
 #: Thirty years, in seconds.
 MAX_RETENTION = 1e9
 
+#: Attempts that may wait for callbacks in one worker. Each keeps its handler, and whatever
+#: that holds, in memory: a few kilobytes at the least.
+MAX_WAITING = 10_000
+
 
 def _seconds(
     *,

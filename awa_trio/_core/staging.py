@@ -46,6 +46,8 @@ class Sealed:
     """In staging order."""
     poison: StagingError | None = None
     """The first staging failure. Set, it forbids the attempt to complete."""
+    callback: str | None = None
+    """The token of the callback it registered last and did not wait for."""
 
 
 NOTHING_STAGED = Sealed()

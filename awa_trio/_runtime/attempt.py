@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+import attrs
 import trio
 
+from .._core.callbacks import Registered
 from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned, leaves
 from .._core.plan import Plan, annotate
 from .._core.report import headline
@@ -77,15 +79,19 @@ class Attempt:
     __slots__ = (
         "_cut_at",
         "_cut_by",
+        "_left",
         "buffer",
+        "callback",
         "claimed",
         "ended",
         "error",
         "job",
+        "lent",
         "own_completion",
         "scope",
         "settled",
         "thread_finished",
+        "thread_lent",
         "worker_id",
     )
 
@@ -108,6 +114,13 @@ class Attempt:
         if it has none."""
         self.error: BaseException | None = None
         """What came out of its nursery."""
+        self.callback: Registered | None = None
+        """The callback it has registered; None if it never did."""
+        self.lent = False
+        """Whether it waits for a callback, and others may have its slot."""
+        self.thread_lent = False
+        """Whether others may have its thread's place too."""
+        self._left = math.inf
         self._cut_by: Cut | None = None
         self._cut_at = math.inf
 
@@ -123,6 +136,27 @@ class Attempt:
             self._cut_at = trio.current_time()
             if self.scope is not None:
                 self.scope.cancel(reason=f"awa_trio: {by.value}")
+
+    def supersede(self) -> None:
+        """Others have settled the job, and the handler is being told: what it does counts for nothing."""
+        if self._cut_by is None and not self.ended:
+            self._cut_by = Cut.SUPERSEDED
+            self._cut_at = trio.current_time()
+
+    def stop_clock(self) -> None:
+        """Let no time of the deadline pass from now on."""
+        assert self.scope is not None
+        self._left = self.scope.deadline - trio.current_time()
+        self.scope.deadline = math.inf
+
+    def start_clock(self) -> None:
+        """Let it pass again, with what was left."""
+        assert self.scope is not None
+        self.scope.deadline = trio.current_time() + self._left
+
+    def seconds_left(self) -> float | None:
+        """What is left of the deadline while the clock is stopped; None for no limit."""
+        return self._left if self._left < math.inf else None
 
     def cut_since(self) -> float:
         """When it was cut, by Trio's clock: infinite if it was not, or its deadline."""
@@ -241,7 +275,10 @@ class Attempt:
 
     def seal(self) -> Sealed:
         """Close the staging buffer; the same contents at every call."""
-        return self.buffer.seal()
+        sealed = self.buffer.seal()
+        if self.callback is None:
+            return sealed
+        return attrs.evolve(sealed, callback=self.callback.token)
 
     def describe(self) -> str:
         """How log messages name the attempt: never by its arguments."""

@@ -1,7 +1,8 @@
 """Permits before claims: take what there is room for, and start it.
 
 A slot is a task that runs attempts one after another. Nothing is claimed that a free
-slot does not wait for, so no claimed job ever waits inside a worker.
+slot does not wait for, so no claimed job ever waits inside a worker. An attempt that waits
+for a callback lends its slot, and gets one back before new jobs do.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ class Slots:
         self.parked = trio.lowlevel.ParkingLot()
         self.spares = 0
         """Slots that have been woken, or begun, and have not picked up a job yet."""
+        self.waiting = 0
+        """Slot tasks whose attempts wait for callbacks."""
+        self.promised = 0
+        """Free slots for which a claim is under way."""
+        self.returning = trio.lowlevel.ParkingLot()
+        """Attempts that have waited, and want a slot to go on."""
         self.may_have_more = True
         """Whether a claim may find something: there was news, or the last one was full."""
 
@@ -78,6 +85,7 @@ class Dispatcher:
       fenced: told when the worker is refused.
       timings: how often to look.
       random: for the jitter of the polls.
+      max_waiting: attempts that may wait for callbacks at once; with more nothing is claimed.
     """
 
     def __init__(
@@ -93,8 +101,12 @@ class Dispatcher:
         fenced: Callable[[int], None],
         timings: Timings,
         random: Random,
+        max_waiting: int,
     ) -> None:
         self._store = store
+        self._max_waiting = max_waiting
+        self.waiting = 0
+        """Attempts that wait for callbacks, and whose slots others may have."""
         self._queues = {slots.queue: slots for slots in queues}
         self._kinds = kinds
         self._hold = hold
@@ -132,8 +144,54 @@ class Dispatcher:
 
     def _freed(self, slots: Slots) -> None:
         slots.free += 1
-        if slots.may_have_more:
+        self._hand_over(slots)
+        if slots.may_have_more and slots.free > 0:
             self._news.set()
+
+    # ---- slots of attempts that wait for callbacks (waits.Slots)
+
+    def lend(self, attempt: Attempt) -> None:
+        """See `waits.Slots`."""
+        slots = self._queues[attempt.claimed.queue]
+        attempt.lent = True
+        slots.waiting += 1
+        self.waiting += 1
+        self._freed(slots)
+
+    async def regain(self, attempt: Attempt) -> None:
+        """See `waits.Slots`."""
+        slots = self._queues[attempt.claimed.queue]
+        if slots.free - slots.promised > 0 and not slots.returning:
+            slots.free -= 1
+        else:
+            await slots.returning.park()  # Whoever frees a slot takes it on our behalf.
+        self._returned(attempt, slots)
+
+    def regain_now(self, attempt: Attempt) -> None:
+        """See `waits.Slots`."""
+        slots = self._queues[attempt.claimed.queue]
+        slots.free -= 1
+        self._returned(attempt, slots)
+
+    def _returned(self, attempt: Attempt, slots: Slots) -> None:
+        attempt.lent = False
+        slots.waiting -= 1
+        if self.waiting == self._max_waiting:
+            self._news.set()
+        self.waiting -= 1
+
+    def _hand_over(self, slots: Slots) -> None:
+        """Give free slots to attempts that have waited."""
+        while slots.returning and slots.free - slots.promised > 0:
+            slots.free -= 1
+            slots.returning.unpark()
+
+    def _left(self, attempt: Attempt, slots: Slots) -> None:
+        """An attempt has ended, with its slot or without."""
+        if attempt.lent:
+            self._returned(attempt, slots)
+        else:
+            self._freed(slots)
 
     # ---- claiming
 
@@ -149,6 +207,8 @@ class Dispatcher:
                 self.got_work()
             self._news = trio.Event()
             wanted = [s for s in self._queues.values() if s.may_have_more and s.free > 0]
+            if self.waiting >= self._max_waiting:
+                wanted = []
             if not wanted:
                 with trio.move_on_at(poll_at):
                     await self._news.wait()
@@ -174,14 +234,24 @@ class Dispatcher:
     async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> list[Slots]:
         """Claim once; return the queues that had less than there was room for."""
         worker_id = await self._worker_id()
-        wants = [slots.want() for slots in wanted]
-        for slots in wanted:
-            # News that comes while the claim is under way must not be forgotten.
-            slots.may_have_more = False
         async with self.lock:
+            # Attempts that have waited may have taken slots meanwhile.
+            wanted = [slots for slots in wanted if slots.free > 0]
+            if not wanted:
+                return []
+            wants = [slots.want() for slots in wanted]
+            for slots, want in zip(wanted, wants, strict=True):
+                # News that comes while the claim is under way must not be forgotten.
+                slots.may_have_more = False
+                slots.promised = want.most
             try:
                 with trio.fail_after(self._timings.call_timeout):
                     jobs = await self._store.claim(worker_id, wants, self._kinds)
+                self.claims += 1
+                got = dict.fromkeys([want.queue for want in wants], 0)
+                for job in jobs:
+                    got[job.queue] += 1
+                    self._start(Attempt(job, worker_id), attempts)
             except Fenced:
                 self._fenced(worker_id)
                 self.got_work()
@@ -190,11 +260,10 @@ class Dispatcher:
                 for slots in wanted:
                     slots.may_have_more = True
                 raise
-            self.claims += 1
-            got = dict.fromkeys([want.queue for want in wants], 0)
-            for job in jobs:
-                got[job.queue] += 1
-                self._start(Attempt(job, worker_id), attempts)
+            finally:
+                for slots in wanted:
+                    slots.promised = 0
+                    self._hand_over(slots)
         short = []
         for slots, want in zip(wanted, wants, strict=True):
             if got[want.queue] >= want.most:
@@ -247,6 +316,10 @@ class Dispatcher:
             while not slots.ready:
                 if self._closing:
                     return
+                if slots.started - slots.waiting > slots.settings.max_workers:
+                    # It was one of those that stood in for slots whose attempts waited.
+                    slots.started -= 1
+                    return
                 await slots.parked.park()
                 slots.spares -= 1
             attempt = slots.ready.popleft()
@@ -256,7 +329,7 @@ class Dispatcher:
             try:
                 await self._run(attempt)
             finally:
-                self._freed(slots)
+                self._left(attempt, slots)
             if not _same(contextvars.copy_context(), clean):
                 # The handler left a context variable behind: the next one must not see it.
                 slots.spares += 1

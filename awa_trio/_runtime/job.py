@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, final
 import attrs
 import trio
 
+from .._core.callbacks import DEFAULT_TIMEOUT, CallbackAnswer, read_answer
 from .._core.errors import ConfigurationError, InvalidRequest, LeaseLost, StagingInvalid
 from .._core.job import JobRow, PreparedInsert
 from .._core.output import encode_output
@@ -143,6 +144,8 @@ class Services:
     complete_in: Callable[
         [Job[Any], Any], AbstractAsyncContextManager[CompletionTransaction[Any]]
     ]
+    register_callback: Callable[[Job[Any], float], Awaitable[str]]
+    wait_for_callback: Callable[[Job[Any], str], Awaitable[Any]]
 
 
 #: Two threads may ask for an attempt's progress at once, and must get the same.
@@ -167,7 +170,11 @@ class Job(Generic[ArgsT]):
     """The job's arguments, decoded to the type in the handler's annotation."""
 
     def __init__(
-        self, row: JobRow, args: ArgsT, buffer: StagingBuffer, prepare: Prepare
+        self,
+        row: JobRow,
+        args: ArgsT,
+        buffer: StagingBuffer,
+        prepare: Prepare,
     ) -> None:
         self._row = row
         self.args = args
@@ -349,6 +356,67 @@ class Job(Generic[ArgsT]):
         Source: ADR-046, "Relationship to other ADRs" (ADR-042).
         """
         return self._require_services().complete_in(self, connection)
+
+    @property
+    def last_callback(self) -> CallbackAnswer | None:
+        """The latest answer to a callback that an earlier attempt had registered; None if none came.
+
+        A job that parked with `WaitForCallback`, or whose worker stopped while it waited,
+        runs again when its callback is resumed, and finds the answer here.
+        """
+        return read_answer(self._row.raw_callback_answer)
+
+    async def register_callback(self, timeout: float = DEFAULT_TIMEOUT) -> str:
+        """Expect a callback from an external system; return the token that names it.
+
+        Hand the token to that system, then wait for it: ``await job.wait_for_callback(token)``,
+        which keeps the handler and what it staged, or ``return awa.WaitForCallback(token)``,
+        which ends the attempt and parks the job. An answer that comes earlier is kept.
+
+        An attempt expects one callback at a time: another registration replaces the first,
+        whose token is worth nothing from then on. A handler that is an ordinary function
+        calls ``trio.from_thread.run(job.register_callback)``.
+
+        Args:
+          timeout: seconds, from 1 to a year, until it times out. A job that waits for it
+              then has failed this attempt; while its handler is running nothing happens.
+
+        Raises:
+          CallbackInvalid: the timeout is out of range, or a wait is under way.
+          CallbackSuperseded: the job is no longer this attempt's.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+
+        Source: ADR-021 of the ancestor.
+        """
+        return await self._require_services().register_callback(self, timeout)
+
+    async def wait_for_callback(self, token: str) -> Any:
+        """Wait until a callback is resumed; return its payload.
+
+        While it waits, another job has this one's slot, the attempt's deadline stands still,
+        and what it staged stays staged. If the worker stops or dies, the job waits on
+        without a handler, and runs again, unspent, when its callback is resumed: then
+        `last_callback` has the answer. Cancelling the wait gives it up; it may be
+        begun again.
+
+        An attempt waits for one callback at a time, as often as it likes. A handler that is
+        an ordinary function calls ``trio.from_thread.run(job.wait_for_callback, token)``.
+
+        Args:
+          token: of this attempt's latest `register_callback`.
+
+        Returns:
+          Any JSON value; None if the callback was resumed without one.
+
+        Raises:
+          CallbackInvalid: the token is another, or has been waited for; or another task of
+              the attempt waits.
+          CallbackSuperseded: the job was settled from outside, or timed out. What was
+              staged is discarded, whatever the handler does now.
+
+        Source: ADR-046, "When staged follow-ups commit".
+        """
+        return await self._require_services().wait_for_callback(self, token)
 
     def _require_services(self) -> Services:
         if self._services is None:

@@ -20,21 +20,23 @@ from .._core.job import JobState
 from .._core.outcome import (
     Abandoned,
     Cut,
+    Detached,
     Ended,
     Orphaned,
     Raised,
     Refused,
     Returned,
     ToFailed,
+    ToWaiting,
     leaves,
 )
 from .._core.plan import Plan
 from .._core.registry import Registry
 from .._core.settings import Timings
 from .._seam.errors import Rejected
-from .._seam.hearing import CutElsewhere
+from .._seam.hearing import Answered, CutElsewhere
 from .._seam.protocol import WorkerStore
-from .._seam.values import Settled
+from .._seam.values import Held, Settled
 from .attempt import (
     Attempt,
     Handler,
@@ -47,6 +49,7 @@ from .finalize import Entry, Finalizer
 from .job import Job, Services, lend_services, row_of
 from .planner import Planner
 from .resources import Resources
+from .waits import Waits
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -75,6 +78,8 @@ class Counts:
     """Follow-ups enqueued."""
     duplicates: int = 0
     """Follow-ups left out because a job holds their unique key."""
+    discarded_by_parking: int = 0
+    """Staged follow-ups discarded because their handler returned WaitForCallback."""
 
 
 class Ledger:
@@ -111,12 +116,14 @@ class Ledger:
         self._told_at = -math.inf
         self.shut_at = math.inf
         """When the worker's shutdown cuts every attempt, by Trio's clock."""
+        self._stopping = False
         self._uncertain = trio.Event()
         self.counts = Counts()
         # They need the ledger to be made: set by `parts.assemble`.
         self.services: Services
         self.finalizer: Finalizer
         self.dispatcher: Dispatcher
+        self.waits: Waits
 
     # ---- holding
 
@@ -156,6 +163,31 @@ class Ledger:
             # Anybody can send a notification: the row says whether it is true.
             self.reconcile_soon()
 
+    def _settled_elsewhere(self, attempt: Attempt, became: JobState | None) -> None:
+        if became is JobState.CANCELLED or not self.waits.superseded(attempt.key, became):
+            attempt.cut(_why(became))
+
+    def callback_answered(self, news: Answered) -> None:
+        """The callback of an attempt was answered."""
+        self.waits.answered((news.job_id, news.run_lease))
+
+    def shut(self) -> bool:
+        """Whether the worker's shutdown has cut every attempt."""
+        return self.shut_at <= trio.current_time()
+
+    def stop_waiting(self) -> None:
+        """From now on, once no attempt does anything but wait, cut them: their jobs wait on."""
+        self._stopping = True
+        self.cut_waiting()
+
+    def cut_waiting(self) -> None:
+        """If the worker is stopping and nothing but waiting is left of its attempts, cut them."""
+        if self._stopping:
+            running = self.running()
+            if all(map(self.waits.only_waits, running)):
+                for attempt in running:
+                    attempt.cut(Cut.SHUTDOWN)
+
     # ---- running
 
     async def run(self, attempt: Attempt) -> None:
@@ -185,6 +217,9 @@ class Ledger:
             logger.warning("%s ended at last", attempt.describe())
         else:
             self.settle(attempt, ended, args)
+        if attempt.callback is not None:
+            self.waits.ended(attempt)
+        self.cut_waiting()
         self._go_on_with(attempt.error)
         if attempt.thread_finished is not None and not attempt.thread_finished.is_set():
             logger.warning(
@@ -204,8 +239,17 @@ class Ledger:
         sealed = attempt.seal()
         if not isinstance(ended, Returned):
             log_end(attempt, ended)
+            if (
+                isinstance(ended, Abandoned)
+                and ended.by is Cut.SHUTDOWN
+                and attempt.claimed.state is JobState.WAITING_EXTERNAL
+                and sealed.callback is not None
+            ):
+                ended = Detached(sealed.callback)
         plan = self._planner.plan(ended, attempt.claimed, sealed, args)
         leave(attempt, plan)
+        if sealed.follow_ups and _parked(ended, plan):
+            self.counts.discarded_by_parking += len(sealed.follow_ups)
         if plan is None:
             self._let_go(attempt)
         else:
@@ -295,7 +339,8 @@ class Ledger:
         now = trio.current_time()
         telling = False
         for entry in entries:
-            if entry.plan.move.to_state is JobState.AVAILABLE:
+            # One that parks may have been answered already: then it is available.
+            if entry.plan.move.to_state in (JobState.AVAILABLE, JobState.WAITING_EXTERNAL):
                 return True
             for insert in entry.plan.inserts:
                 if insert.run_at is None and not self.dispatcher.serves(insert.queue):
@@ -342,16 +387,20 @@ class Ledger:
         if gone:
             with trio.fail_after(self._timings.call_timeout):
                 details = await self._store.get([attempt.claimed.id for attempt in gone])
-            states = {row.id: row.state for row in details if row.state is JobState.CANCELLED}
+            leases = {attempt.claimed.id: attempt.claimed.run_lease for attempt in gone}
+            states = {row.id: row.state for row in details if row.run_lease == leases[row.id]}
             for attempt in gone:
-                attempt.cut(_why(states.get(attempt.claimed.id, JobState.RUNNING)))
+                self._settled_elsewhere(attempt, states.get(attempt.claimed.id))
+        for row in rows:
+            if row.answered:
+                self.waits.answered((row.id, row.run_lease))
         for row in orphans:
             logger.warning(
                 "job %d (%s) is marked as run by this worker, which does not run it: handed back",
                 row.id,
                 row.kind,
             )
-        plans = [self._planner.plan(Orphaned(), row) for row in orphans]
+        plans = [self._planner.plan(_orphaned(row), row) for row in orphans]
         await self.finalizer.settle(
             [Entry(plan, worker_id) for plan in plans if plan is not None]
         )
@@ -385,11 +434,28 @@ class Ledger:
         )
 
 
-def _why(state: JobState) -> Cut:
-    """Why an attempt was cut, from what became of its job."""
+def _why(state: JobState | None) -> Cut:
+    """Why an attempt was cut, from what became of its job, if that is known."""
     if state is JobState.CANCELLED:
         return Cut.CANCELLED
-    return Cut.LEASE_LOST if state in (JobState.RUNNING, JobState.RETRYABLE) else Cut.SUPERSEDED
+    if state in (None, JobState.RUNNING, JobState.RETRYABLE):
+        return Cut.LEASE_LOST
+    return Cut.SUPERSEDED
+
+
+def _parked(ended: Ended, plan: Plan | None) -> bool:
+    return (
+        plan is not None
+        and isinstance(plan.settlement, ToWaiting)
+        and not isinstance(ended, Detached)
+    )
+
+
+def _orphaned(row: Held) -> Ended:
+    """How an attempt has ended that only its row knows of."""
+    if row.state is JobState.WAITING_EXTERNAL and row.token is not None:
+        return Detached(row.token)
+    return Orphaned()
 
 
 def _headline(error: Rejected) -> str:

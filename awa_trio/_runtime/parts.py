@@ -14,7 +14,7 @@ import trio
 
 from .._core.registry import Registry
 from .._core.resources import Wiring
-from .._core.settings import QueueSettings, Retention, Timings
+from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
 from .._seam.protocol import WorkerStore
 from .completing import Completer
 from .dispatch import Dispatcher, Slots
@@ -26,6 +26,7 @@ from .planner import Planner
 from .progress import ProgressWriter
 from .resources import Resources
 from .upkeep import Upkeep
+from .waits import Waits
 
 
 @attrs.frozen
@@ -39,6 +40,7 @@ class Parts:
     upkeep: Upkeep
     progress: ProgressWriter
     resources: Resources
+    waits: Waits
 
 
 def assemble(
@@ -52,6 +54,7 @@ def assemble(
     random: Random,
     wiring: Wiring,
     crashed: Callable[[BaseException], None],
+    max_waiting: int = MAX_WAITING,
 ) -> Parts:
     """Make the parts of one worker; nothing runs yet.
 
@@ -65,6 +68,7 @@ def assemble(
       random: for jitter.
       wiring: the resources it opens.
       crashed: told of what must bring the worker down.
+      max_waiting: attempts that may wait for callbacks at once.
     """
     planner = Planner(registry, random, queues)
     slots = [Slots(queue, settings) for queue, settings in queues.items()]
@@ -85,11 +89,22 @@ def assemble(
         fenced=life.fenced,
         timings=timings,
         random=random,
+        max_waiting=max_waiting,
+    )
+    ledger.waits = waits = Waits(
+        store,
+        timings,
+        random,
+        slots=dispatcher,
+        threads=threads,
+        attempt_of=ledger.attempt_of,
+        shut=ledger.shut,
+        changed=ledger.cut_waiting,
     )
     writer = ProgressWriter(store, ledger, timings)
     completer = Completer(store, planner, ledger, timings)
-    ledger.services = Services(writer.flush, completer.complete_in)
+    ledger.services = Services(writer.flush, completer.complete_in, waits.register, waits.wait)
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
-    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources)
+    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources, waits)

@@ -13,7 +13,7 @@ from random import Random
 from .._core.backoff import MAX_BACKOFF, Backoff, usable
 from .._core.errors import UndecodableArgs
 from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert
-from .._core.outcome import Ended, Settlement, ToCompleted, ToWaiting, settle
+from .._core.outcome import Detached, Ended, ToCompleted, ToWaiting, settle
 from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_completed
 from .._core.registry import Registry, Task
 from .._core.report import headline
@@ -80,7 +80,8 @@ class Planner:
             if without_follow_ups or not self._registry.specs(job.kind, Outcome.COMPLETED):
                 return plan_completed(settlement, job)
         elif sealed.follow_ups:
-            _log_discarded(settlement, job, sealed)
+            parked = isinstance(settlement, ToWaiting) and not isinstance(ended, Detached)
+            _log_discarded(job, sealed, parked=parked)
         task = self._registry.tasks.get(job.kind)
 
         def decoded() -> object:
@@ -146,9 +147,8 @@ class Planner:
         return watched
 
 
-def _log_discarded(settlement: Settlement, job: Subject, sealed: Sealed) -> None:
+def _log_discarded(job: Subject, sealed: Sealed, *, parked: bool) -> None:
     """Say that staged follow-ups were discarded: loudly where it is almost always a mistake."""
-    parked = isinstance(settlement, ToWaiting)
     logger.log(
         logging.WARNING if parked else logging.DEBUG,
         "job %d (%s): %d staged follow-ups were discarded%s",

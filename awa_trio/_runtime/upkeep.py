@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from .._core.outcome import Rescued
+from .._core.callbacks import guard
+from .._core.outcome import Detached, Lost, Rescued
+from .._core.plan import Plan
 from .._core.settings import Retention, Timings
 from .._seam.protocol import WorkerStore
 from .._seam.values import LostJob
@@ -107,20 +109,30 @@ class Upkeep:
                 )
             entries = []
             for found in lost:
-                job = found.job
-                logger.warning(
-                    "rescuing job %d (%s, attempt %d of %d): %s%s",
-                    job.id,
-                    job.kind,
-                    job.attempt,
-                    job.max_attempts,
-                    found.reason.value,
-                    ""
-                    if job.kind in self._kinds
-                    else "; no worker that knows its kind did, so it gets no follow-ups",
-                )
-                plan = self._planner.plan(Rescued(found.reason), job)
+                self._say(found)
+                plan = self._plan(found)
                 if plan is not None:
                     entries.append(Entry(plan, worker_id=None))
-            self.rescued += len(entries)
+            self.rescued += sum(found.token is None for found in lost)
             await self._finalizer.settle(entries)
+
+    def _plan(self, found: LostJob) -> Plan | None:
+        if found.token is None:
+            return self._planner.plan(Rescued(found.reason), found.job)
+        if found.reason is Lost.STALE_WAITER:
+            return self._planner.plan(Detached(found.token), found.job)
+        plan = self._planner.plan(Rescued(found.reason), found.job)
+        return None if plan is None else guard(plan, found.token)
+
+    def _say(self, found: LostJob) -> None:
+        job = found.job
+        known = job.kind in self._kinds or found.reason is Lost.STALE_WAITER
+        logger.warning(
+            "rescuing job %d (%s, attempt %d of %d): %s%s",
+            job.id,
+            job.kind,
+            job.attempt,
+            job.max_attempts,
+            found.reason.value,
+            "" if known else "; no worker that knows its kind did, so it gets no follow-ups",
+        )

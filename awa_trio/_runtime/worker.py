@@ -27,7 +27,7 @@ from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import StoreError
-from .._seam.hearing import CutElsewhere, GotWork, News, Reconnected
+from .._seam.hearing import Answered, CutElsewhere, GotWork, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .parts import assemble
 
@@ -50,6 +50,8 @@ class WorkerStatistics:
 
     running: int
     """Attempts whose handlers have not ended."""
+    waiting: int
+    """Of these, those that wait for a callback; others have their slots."""
     overdue: int
     """Of these, those that were cut, did not end, and were settled without waiting."""
     finalizing: int
@@ -64,6 +66,8 @@ class WorkerStatistics:
     """Follow-ups enqueued."""
     duplicates: int
     """Follow-ups left out because a job holds their unique key."""
+    discarded_by_parking: int
+    """Staged follow-ups discarded because their handler returned `WaitForCallback`."""
     rescued: int
     """Attempts taken from workers that are dead."""
     claims: int
@@ -93,6 +97,7 @@ class Worker:
         listen: bool,
         random: Random,
         resources: Mapping[Any, object] | None,
+        max_waiting: int,
     ) -> None:
         if not registry.tasks:
             raise ConfigurationError("this app has no tasks; register one with @app.task(...)")
@@ -116,6 +121,7 @@ class Worker:
             random=random,
             wiring=registry.wire(resources),
             crashed=self._crashed,
+            max_waiting=max_waiting,
         )
 
     @property
@@ -146,6 +152,7 @@ class Worker:
         counts = self._parts.ledger.counts
         return WorkerStatistics(
             running=len(self._parts.ledger.running()),
+            waiting=self._parts.dispatcher.waiting,
             overdue=self._parts.ledger.overdue(),
             finalizing=self._parts.finalizer.backlog,
             settled=dict(counts.settled),
@@ -153,6 +160,7 @@ class Worker:
             given_up=counts.given_up,
             inserted=counts.inserted,
             duplicates=counts.duplicates,
+            discarded_by_parking=counts.discarded_by_parking,
             rescued=self._parts.upkeep.rescued,
             claims=self._parts.dispatcher.claims,
             sets=self._parts.finalizer.sets,
@@ -227,6 +235,7 @@ class Worker:
                     await services.start(self._hear)
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
                 services.start_soon(self._service, "progress", self._parts.progress.run)
+                services.start_soon(self._service, "waits", self._parts.waits.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
                 services.start_soon(
                     self._service,
@@ -277,6 +286,7 @@ class Worker:
                     self._parts.dispatcher.close()
                     self._drain.deadline = trio.current_time() + self._grace
                     ledger.shut_at = min(ledger.shut_at, self._drain.deadline)
+                    ledger.stop_waiting()
         finally:
             # Now: resources may take their time to close.
             ledger.hand_back(self._parts.dispatcher.unstarted())
@@ -355,6 +365,8 @@ class Worker:
                 self._parts.dispatcher.got_work(queue)
             case CutElsewhere():
                 self._parts.ledger.cut_elsewhere(news)
+            case Answered():
+                self._parts.ledger.callback_answered(news)
             case Reconnected():
                 self._parts.dispatcher.got_work()
                 self._parts.ledger.reconcile_soon()

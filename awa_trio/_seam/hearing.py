@@ -19,7 +19,7 @@ class GotWork:
 
 @attrs.frozen
 class CutElsewhere:
-    """Someone else settled an attempt that was running."""
+    """Someone else settled an attempt that was running, or waited for a callback."""
 
     job_id: int
     run_lease: int
@@ -28,9 +28,17 @@ class CutElsewhere:
 
 
 @attrs.frozen
+class Answered:
+    """The callback of an attempt was answered."""
+
+    job_id: int
+    run_lease: int
+
+
+@attrs.frozen
 class Reconnected:
     """Hearing begins, or begins again: anything may have been missed before."""
 
 
-News: TypeAlias = GotWork | CutElsewhere | Reconnected
+News: TypeAlias = GotWork | CutElsewhere | Answered | Reconnected
 Hear: TypeAlias = Callable[[News], None]

@@ -33,6 +33,8 @@ from .values import (
     LostJob,
     Settled,
     Swept,
+    Wait,
+    Waited,
     Want,
 )
 
@@ -197,8 +199,37 @@ class Working(Protocol):
         """
         ...
 
+    async def begin_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """Let attempts wait for their callbacks in memory: their jobs go to ``waiting_external``.
+
+        One whose callback has been answered already runs on, with the answer.
+
+        Args:
+          worker: whose attempts they are.
+          waits: at most one per job.
+
+        Returns:
+          One per wait, in order; None if the attempt is not the worker's, or expects
+          another callback.
+
+        Raises:
+          Fenced: the worker is.
+        """
+        ...
+
+    async def end_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """Let attempts run on, answered or not, each with what is left of its deadline.
+
+        Arguments, results and errors are those of `begin_waits`.
+        """
+        ...
+
+    async def answered(self, worker: int) -> list[Held]:
+        """The attempts that wait, and whose callbacks have been answered."""
+        ...
+
     async def running(self, worker: int) -> list[Held]:
-        """The attempts that the rows say the worker runs."""
+        """The attempts that the rows say the worker runs, or waits with."""
         ...
 
 
@@ -212,7 +243,10 @@ class Upkeep(Protocol):
     async def rescue(
         self, most: int, *, deadline_slack: float, kinds: Sequence[str], strangers_after: float
     ) -> list[LostJob]:
-        """Fence workers that missed their lease; list attempts that nobody will settle.
+        """Fence workers that missed their lease; list what nobody else will settle.
+
+        That is attempts of workers that are gone, running or waiting, attempts far past
+        their deadline, and jobs whose callback timed out.
 
         Args:
           most: how many to list.
@@ -224,6 +258,31 @@ class Upkeep(Protocol):
 
     async def prune(self, retention: Retention, most: int) -> int:
         """Remove settled jobs whose retention has passed, and their unique keys; how many."""
+        ...
+
+
+class Resolving(Protocol):
+    """Answering callbacks. What settles a job goes through `Working.settle`."""
+
+    async def find_callback(self, token: str) -> JobDetails | None:
+        """The job that the token belongs to, resolved or not; None if there is none."""
+        ...
+
+    async def answer_callback(
+        self, job_id: int, run_lease: int, token: str, answer: bytes
+    ) -> bool:
+        """Leave an answer for the attempt that holds the job, which runs or waits in memory.
+
+        False: no worker holds it under this lease, or its callback is another, or has
+        been answered.
+        """
+        ...
+
+    async def extend_callback(self, token: str, timeout: float) -> bool:
+        """Let a callback time out ``timeout`` seconds from now.
+
+        False: it has been answered, has timed out, or does not exist.
+        """
         ...
 
 
@@ -283,7 +342,7 @@ class KeepingDeadLetters(Protocol):
         ...
 
 
-class Store(Producing, Working, Upkeep, Inspecting, KeepingDeadLetters, Protocol):
+class Store(Producing, Working, Upkeep, Resolving, Inspecting, KeepingDeadLetters, Protocol):
     """Everything a store does."""
 
 

@@ -32,20 +32,23 @@ class Want:
 class Claimed(JobRow):
     """A job as it was claimed: ``run_lease`` is the right to settle this attempt."""
 
-    state = JobState.RUNNING
+    state: JobState = JobState.RUNNING
+    """Where the job is, as far as whoever holds the attempt knows: it runs, or waits."""
 
 
 @attrs.frozen
 class LostJob:
-    """An attempt that its worker will not settle."""
+    """An attempt that its worker will not settle, or a callback that nobody answered."""
 
     job: Claimed
     reason: Lost
+    token: str | None = None
+    """The callback it waits for; None if it runs."""
 
 
 @attrs.frozen
 class Held:
-    """An attempt that the rows say a worker runs."""
+    """An attempt that the rows say a worker runs, or waits with."""
 
     id: int
     run_lease: int
@@ -53,6 +56,31 @@ class Held:
     attempt: int
     max_attempts: int
     state: JobState = JobState.RUNNING
+    token: str | None = None
+    """The callback it has registered."""
+    answered: bool = False
+    """Whether that has been answered."""
+
+
+@attrs.frozen
+class Wait:
+    """An attempt that is to wait for its callback, or to go on after it."""
+
+    job_id: int
+    run_lease: int
+    token: str
+    seconds: float | None = None
+    """What is left of its deadline when it goes on; None for no limit."""
+
+
+@attrs.frozen
+class Waited:
+    """What became of one `Wait`."""
+
+    waits: bool
+    """Whether the job waits now; else it runs."""
+    answer: bytes | None
+    """What the callback was answered; None if it has not been."""
 
 
 @attrs.frozen

@@ -25,7 +25,7 @@ from .._core.plan import Plan
 from .._core.request import Replacements
 from .._core.settings import Retention
 from .._seam.errors import Fenced, KeyTaken
-from .._seam.hearing import CutElsewhere, GotWork, Hear, Reconnected
+from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconnected
 from .._seam.protocol import Joined
 from .._seam.values import (
     STALE,
@@ -38,10 +38,13 @@ from .._seam.values import (
     LostJob,
     Settled,
     Swept,
+    Wait,
+    Waited,
     Want,
 )
 
 WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
+HELD = frozenset({JobState.RUNNING, JobState.WAITING_EXTERNAL})
 
 #: Virtual time begins at 0; this is what that is called.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -248,11 +251,11 @@ class MemoryStore:
             answers[id(plan)] = Settled(True, insertions, losers.get(plan.move.job_id))
         for plan in applied:
             move = plan.move
-            if worker is None and move.from_state is JobState.RUNNING:
+            if worker is None and move.from_state in HELD:
                 self._tell(CutElsewhere(move.job_id, move.run_lease, move.to_state))
             if notify:
                 self._tell_of_work(plan.inserts)
-                if move.to_state is JobState.AVAILABLE:
+                if self._jobs[move.job_id].state is JobState.AVAILABLE:
                     self._tell(GotWork(self._jobs[move.job_id].queue))
         return [answers.get(id(plan), STALE) for plan in plans]
 
@@ -264,7 +267,16 @@ class MemoryStore:
             and row.run_lease == move.run_lease
             and row.state is move.from_state
             and row.state is not JobState.COMPLETED
-            and move.token in (None, row.callback_token)
+            and (
+                move.token is None
+                or (
+                    move.token == row.callback_token
+                    and (
+                        row.callback_until is not None
+                        or move.to_state is JobState.WAITING_EXTERNAL
+                    )
+                )
+            )
         )
 
     def _release(self, plan: Plan) -> None:
@@ -288,8 +300,15 @@ class MemoryStore:
             # It was answered before it could park.
             to = JobState.AVAILABLE
             row.attempt -= 1
+        remembered = (
+            move.to_state is JobState.WAITING_EXTERNAL
+            or row.callback_until is None
+            or (move.token is not None and move.to_state is not JobState.RETRYABLE)
+        )
+        # A callback that was resolved, before or by this, is remembered as such.
+        row.callback_token = row.callback_token if remembered else None
         if to is not JobState.WAITING_EXTERNAL:
-            row.callback_token = row.callback_until = None
+            row.callback_until = None
         row.raw_callback_answer = (
             None if to.terminal else move.answer or row.raw_callback_answer
         )
@@ -385,14 +404,119 @@ class MemoryStore:
         row = self._jobs.get(job_id)
         return row is not None and (row.run_lease, row.state) == (run_lease, JobState.COMPLETED)
 
+    def _waiting_with(self, worker: int, wait: Wait) -> JobDetails | None:
+        row = self._jobs.get(wait.job_id)
+        if (
+            row is None
+            or (row.run_lease, row.worker_id) != (wait.run_lease, worker)
+            or row.callback_token != wait.token
+            or row.state not in HELD
+        ):
+            return None
+        return row
+
+    async def begin_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._check(worker)
+        answers: list[Waited | None] = []
+        for wait in waits:
+            row = self._waiting_with(worker, wait)
+            if row is None:
+                answers.append(None)
+                continue
+            if row.callback_until is not None:
+                row.deadline_at = None
+                if self._move(row, JobState.WAITING_EXTERNAL) is not None:
+                    row.worker_id = row.callback_token = row.callback_until = None
+                    answers.append(None)
+                    continue
+            answers.append(_waited(row))
+        return answers
+
+    async def end_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        self._check(worker)
+        answers: list[Waited | None] = []
+        for wait in waits:
+            row = self._waiting_with(worker, wait)
+            if row is not None:
+                self._move(row, JobState.RUNNING)
+                row.deadline_at = (
+                    None
+                    if wait.seconds is None
+                    else self._now() + timedelta(seconds=wait.seconds)
+                )
+            answers.append(None if row is None else _waited(row))
+        return answers
+
+    async def answered(self, worker: int) -> list[Held]:
+        """See `_seam.protocol.Working`."""
+        held = await self.running(worker)
+        return [h for h in held if h.state is JobState.WAITING_EXTERNAL and h.answered]
+
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""
         await anyio.lowlevel.checkpoint()
         return [
-            Held(row.id, row.run_lease, row.kind, row.attempt, row.max_attempts)
+            Held(
+                row.id,
+                row.run_lease,
+                row.kind,
+                row.attempt,
+                row.max_attempts,
+                row.state,
+                row.callback_token,
+                row.callback_token is not None and row.callback_until is None,
+            )
             for row in self._jobs.values()
-            if row.state is JobState.RUNNING and row.worker_id == worker
+            if row.state in HELD and row.worker_id == worker
         ]
+
+    # ---- resolving
+
+    def _expecting(self, token: str) -> JobDetails | None:
+        found = (row for row in self._jobs.values() if row.callback_token == token)
+        return next(found, None)
+
+    async def find_callback(self, token: str) -> JobDetails | None:
+        """See `_seam.protocol.Resolving`."""
+        await anyio.lowlevel.checkpoint()
+        return copy.copy(self._expecting(token))
+
+    async def answer_callback(
+        self, job_id: int, run_lease: int, token: str, answer: bytes
+    ) -> bool:
+        """See `_seam.protocol.Resolving`."""
+        await anyio.lowlevel.checkpoint()
+        row = self._expecting(token)
+        if (
+            row is None
+            or (row.id, row.run_lease) != (job_id, run_lease)
+            or row.callback_until is None
+            or row.worker_id is None
+            or row.state not in HELD
+        ):
+            return False
+        row.raw_callback_answer = answer
+        row.callback_until = None
+        self._tell(Answered(job_id, run_lease))
+        return True
+
+    async def extend_callback(self, token: str, timeout: float) -> bool:
+        """See `_seam.protocol.Resolving`."""
+        await anyio.lowlevel.checkpoint()
+        row = self._expecting(token)
+        if (
+            row is None
+            or row.callback_until is None
+            or row.callback_until <= self._now()
+            or row.state not in HELD
+        ):
+            return False
+        row.callback_until = self._now() + timedelta(seconds=timeout)
+        return True
 
     # ---- upkeep
 
@@ -416,6 +540,8 @@ class MemoryStore:
                 found.fenced_at = now
         lost = []
         for row in self._jobs.values():
+            if row.state is JobState.WAITING_EXTERNAL:
+                lost += self._lost_waiter(row, kinds, strangers_after)
             if row.state is not JobState.RUNNING or row.worker_id is None:
                 continue
             assert row.attempted_at is not None
@@ -433,6 +559,22 @@ class MemoryStore:
             if row.kind in kinds or since + strangers_after < now:
                 lost.append(LostJob(_claimed(row, row.deadline), reason))
         return lost[:most]
+
+    def _lost_waiter(
+        self, row: JobDetails, kinds: Sequence[str], strangers_after: float
+    ) -> list[LostJob]:
+        now = self._now()
+        job = _claimed(row, row.deadline)
+        job.state = JobState.WAITING_EXTERNAL
+        if row.callback_until is not None and row.callback_until < now:
+            late = (now - row.callback_until).total_seconds()
+            if row.kind in kinds or late > strangers_after:
+                return [LostJob(job, Lost.CALLBACK_TIMEOUT, row.callback_token)]
+        elif row.worker_id is not None:
+            owner = self._workers.get(row.worker_id)
+            if owner is None or owner.fenced_at is not None:
+                return [LostJob(job, Lost.STALE_WAITER, row.callback_token)]
+        return []
 
     async def prune(self, retention: Retention, most: int) -> int:
         """See `_seam.protocol.Upkeep`."""
@@ -559,7 +701,7 @@ class MemoryStore:
 
     # ---- hearing
 
-    def _tell(self, news: GotWork | CutElsewhere) -> None:
+    def _tell(self, news: News) -> None:
         for hear in self._hearers:
             hear(news)
 
@@ -582,6 +724,11 @@ class MemoryStore:
     async def pulse(self) -> AsyncIterator[MemoryStore]:
         """See `_seam.protocol.WorkerStore`."""
         yield self
+
+
+def _waited(row: JobDetails) -> Waited:
+    answer = row.raw_callback_answer if row.callback_until is None else None
+    return Waited(row.state is JobState.WAITING_EXTERNAL, answer)
 
 
 def _claimed(row: JobDetails, deadline: float | None) -> Claimed:

@@ -24,7 +24,7 @@ from .._core.request import Replacements
 from .._core.settings import Retention
 from .._pg import arrays
 from .._pg.listener import Listener
-from .._seam.hearing import CutElsewhere, GotWork, Hear, News, Reconnected
+from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconnected
 from .._seam.protocol import Joined
 from .._seam.values import (
     APPLIED,
@@ -38,6 +38,8 @@ from .._seam.values import (
     LostJob,
     Settled,
     Swept,
+    Wait,
+    Waited,
     Want,
 )
 from .block import TransactionBlock
@@ -75,7 +77,13 @@ RECORD_PROGRESS = call("record_progress", 4)
 DATABASE_IDENTITY = call("database_identity", 0)
 JOIN_TRANSACTION = call("join_transaction", 3)
 HAS_COMMITTED = call("has_committed", 3)
+BEGIN_WAITS = call("begin_waits", 4)
+END_WAITS = call("end_waits", 5)
+ANSWERED = call("answered", 1)
 RUNNING = call("running", 1)
+FIND_CALLBACK = call("find_callback", 1)
+ANSWER_CALLBACK = call("answer_callback", 4)
+EXTEND_CALLBACK = call("extend_callback", 2)
 LEAD = call("lead", 3)
 RESCUE = call("rescue", 4)
 PRUNE = call("prune", 4)
@@ -248,7 +256,22 @@ class SqlStore:
 
     async def running(self, worker: int) -> list[Held]:
         """See `_seam.protocol.Working`."""
-        return [Held(*row) for row in await self._rows(RUNNING, (Int8(worker),))]
+        return [_held(row) for row in await self._rows(RUNNING, (Int8(worker),))]
+
+    async def answered(self, worker: int) -> list[Held]:
+        """See `_seam.protocol.Working`."""
+        return [_held(row) for row in await self._rows(ANSWERED, (Int8(worker),))]
+
+    async def begin_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """See `_seam.protocol.Working`."""
+        rows = await self._rows(BEGIN_WAITS, (Int8(worker), *_wait_columns(waits)))
+        return _waited(waits, rows)
+
+    async def end_waits(self, worker: int, waits: Sequence[Wait]) -> list[Waited | None]:
+        """See `_seam.protocol.Working`."""
+        left = arrays.float8s([wait.seconds for wait in waits])
+        rows = await self._rows(END_WAITS, (Int8(worker), *_wait_columns(waits), left))
+        return _waited(waits, rows)
 
     # ---- upkeep
 
@@ -267,7 +290,7 @@ class SqlStore:
             float(strangers_after),
         )
         rows = await self._rows(RESCUE, parameters)
-        return [LostJob(Claimed(*row[:-1]), Lost[row[-1]]) for row in rows]
+        return [_lost(row) for row in rows]
 
     async def prune(self, retention: Retention, most: int) -> int:
         """See `_seam.protocol.Upkeep`."""
@@ -310,6 +333,24 @@ class SqlStore:
         parameters = (*_which(wanted), Int8(after_id), Int4(most))
         [(done, last_id)] = await self._rows(PURGE_DEAD_LETTERS, parameters)
         return Swept(done, last_id)
+
+    # ---- resolving
+
+    async def find_callback(self, token: str) -> JobDetails | None:
+        """See `_seam.protocol.Resolving`."""
+        rows = await self._rows(FIND_CALLBACK, (token,))
+        return _details(rows[0]) if rows else None
+
+    async def answer_callback(
+        self, job_id: int, run_lease: int, token: str, answer: bytes
+    ) -> bool:
+        """See `_seam.protocol.Resolving`."""
+        parameters = (Int8(job_id), Int8(run_lease), token, answer.decode())
+        return cast("bool", await self._value(ANSWER_CALLBACK, parameters))
+
+    async def extend_callback(self, token: str, timeout: float) -> bool:
+        """See `_seam.protocol.Resolving`."""
+        return cast("bool", await self._value(EXTEND_CALLBACK, (token, float(timeout))))
 
     # ---- inspecting
 
@@ -409,6 +450,34 @@ def _settled(
     return answers
 
 
+def _held(row: Sequence[Any]) -> Held:
+    job_id, run_lease, kind, attempt, max_attempts, state, token, answered = row
+    return Held(
+        job_id, run_lease, kind, attempt, max_attempts, JobState(state), token, answered
+    )
+
+
+def _lost(row: Sequence[Any]) -> LostJob:
+    *facts, reason, token = row
+    job = Claimed(*facts)
+    if token is not None:
+        job.state = JobState.WAITING_EXTERNAL
+    return LostJob(job, Lost[reason], token)
+
+
+def _wait_columns(waits: Sequence[Wait]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.int8s([wait.job_id for wait in waits]),
+        arrays.int8s([wait.run_lease for wait in waits]),
+        arrays.texts([wait.token for wait in waits]),
+    )
+
+
+def _waited(waits: Sequence[Wait], rows: Sequence[Any]) -> list[Waited | None]:
+    found = {number: Waited(waiting, answer) for number, waiting, answer in rows}
+    return [found.get(number) for number in range(1, len(waits) + 1)]
+
+
 def _details(row: Sequence[Any]) -> JobDetails:
     *facts, state, errors, worker, attempted, deadline, finalized, key, states = row[:22]
     progress, answer, output, dead_letter, token, until = row[22:]
@@ -485,7 +554,10 @@ class SqlWorkerStore(SqlStore):
             return news is not None
 
         listener = Listener(
-            self._connect, [JOBS_CHANNEL, CUT_CHANNEL], heard, lambda: hear(Reconnected())
+            self._connect,
+            [JOBS_CHANNEL, CUT_CHANNEL, CALLBACKS_CHANNEL],
+            heard,
+            lambda: hear(Reconnected()),
         )
         try:
             await listener.run(ready)
@@ -496,6 +568,7 @@ class SqlWorkerStore(SqlStore):
 #: As the SQL functions name them.
 JOBS_CHANNEL = "awa:jobs"
 CUT_CHANNEL = "awa:cut"
+CALLBACKS_CHANNEL = "awa:callbacks"
 
 
 def parse(channel: str, payload: str) -> News | None:
@@ -506,6 +579,12 @@ def parse(channel: str, payload: str) -> News | None:
         try:
             job_id, run_lease, state = payload.split(" ")
             return CutElsewhere(int(job_id), int(run_lease), JobState(state))
+        except ValueError:
+            return None
+    if channel == CALLBACKS_CHANNEL:
+        try:
+            job_id, run_lease = payload.split(" ")
+            return Answered(int(job_id), int(run_lease))
         except ValueError:
             return None
     return None

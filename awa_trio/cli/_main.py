@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 
 from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
+from ._callbacks import callbacks
 from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
@@ -43,6 +44,7 @@ app.command(migrate)
 app.command(worker)
 app.command(jobs)
 app.command(dlq)
+app.command(callbacks)
 app.command(dev)
 app.command(demo)
 

@@ -8,6 +8,7 @@ does what it does in production: the same poisoning, discarding and atomicity.
 
 from .._publish import publish as _publish
 from ._handler_job import HandlerJob as HandlerJob
+from ._handler_job import RegisteredCallback as RegisteredCallback
 from ._handler_job import Staged as Staged
 from ._memory import memory_client as memory_client
 from ._working import Worked as Worked

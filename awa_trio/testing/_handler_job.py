@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -14,6 +15,14 @@ import trio
 
 from .._app.app import App
 from .._app.joining import prepare
+from .._core.callbacks import (
+    CallbackAnswer,
+    Registered,
+    answer_of,
+    check_timeout,
+    encode_payload,
+)
+from .._core.codec import Codec
 from .._core.errors import InvalidTransition, LeaseLost, StagingError
 from .._core.job import JobRow, PreparedInsert
 from .._core.progress import ProgressBuffer
@@ -45,6 +54,51 @@ class Staged:
     deadline: float | None
 
 
+@attrs.frozen
+class RegisteredCallback:
+    """A callback as a handler registered it."""
+
+    token: str
+    timeout: float
+
+
+class _Script:
+    """Answers to callbacks in the order in which they will be waited for."""
+
+    def __init__(self, answers: Sequence[object]) -> None:
+        self.registered: list[RegisteredCallback] = []
+        self._answers = deque(answers)
+        self._state = Registered()
+
+    async def register(self, _: Job[Any], timeout: float) -> str:
+        seconds = check_timeout(timeout)
+        with self._state.registering():
+            await trio.lowlevel.checkpoint()
+            made = RegisteredCallback(f"callback-{len(self.registered) + 1}", seconds)
+            self.registered.append(made)
+            self._state.token = made.token
+        return made.token
+
+    async def wait(self, _: Job[Any], token: str) -> Any:
+        self._state.begin(token)
+        answered = False
+        try:
+            await trio.lowlevel.checkpoint()
+            if not self._answers:
+                raise RuntimeError(
+                    "the handler waits for a callback that the test does not answer; give"
+                    " HandlerJob(..., answers=[...]), a payload or an exception for each wait"
+                )
+            answer = self._answers.popleft()
+            if isinstance(answer, BaseException):
+                raise answer
+            payload = json.loads(encode_payload(answer, Codec()))
+            answered = True
+            return payload
+        finally:
+            self._state.end(answered=answered)
+
+
 @final
 class HandlerJob(Job[ArgsT]):
     """A job to call a handler with: no store, the same validation and limits.
@@ -67,9 +121,12 @@ class HandlerJob(Job[ArgsT]):
       metadata: its metadata.
       tags: its tags.
       progress: what earlier attempts left: ``percent``, ``message``, ``metadata``.
+      answers: for each ``wait_for_callback``, in order, the payload it returns or the
+          exception it raises, such as ``awa.CallbackSuperseded()``.
+      last_callback: what an earlier attempt's callback was answered.
     """
 
-    __slots__ = ("_completed", "_enqueued", "_given")
+    __slots__ = ("_completed", "_enqueued", "_given", "_script")
 
     def __init__(
         self,
@@ -86,6 +143,8 @@ class HandlerJob(Job[ArgsT]):
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         progress: Mapping[str, Any] | None = None,
+        answers: Sequence[object] = (),
+        last_callback: CallbackAnswer | None = None,
     ) -> None:
         left = ProgressBuffer(None)
         if progress is not None:
@@ -106,8 +165,11 @@ class HandlerJob(Job[ArgsT]):
             ordering_key=None,
             run_lease=attempt,
             raw_progress=left.text(),
-            raw_callback_answer=None,
+            raw_callback_answer=None
+            if last_callback is None
+            else answer_of(last_callback.token, encode_payload(last_callback.payload, Codec())),
         )
+        self._script = _Script(answers)
         self._given: list[tuple[PreparedInsert, Any]] = []
         self._enqueued: list[PreparedInsert] = []
         self._completed = False
@@ -119,7 +181,8 @@ class HandlerJob(Job[ArgsT]):
             return prepared
 
         super().__init__(row, args, StagingBuffer(), prepare_and_note)
-        lend_services(self, Services(_flush, _complete_in))
+        script = self._script
+        lend_services(self, Services(_flush, _complete_in, script.register, script.wait))
         if nursery is not None:
             lend_nursery(self, nursery)
 
@@ -151,6 +214,11 @@ class HandlerJob(Job[ArgsT]):
             for insert, given in self._given
             if any(insert is one for one in inserts)
         ]
+
+    @property
+    def callbacks(self) -> list[RegisteredCallback]:
+        """The callbacks that the handler has registered, in order; the last one counts."""
+        return list(self._script.registered)
 
     @property
     def completed(self) -> bool:

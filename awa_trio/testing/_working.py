@@ -23,7 +23,7 @@ from .._seam.values import Want
 T = TypeVar("T")
 
 #: Long enough that no test is presumed dead while its author looks at a debugger.
-_TIMINGS = Timings(heartbeat=600.0, lease=3600.0)
+_TIMINGS = Timings(heartbeat=600.0, lease=3600.0, poll_interval=0.05)
 
 
 @attrs.frozen
@@ -165,6 +165,7 @@ async def _at_workbench(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(finalize)
                 nursery.start_soon(parts.ledger.watch_overdue)
+                nursery.start_soon(parts.waits.run)
                 try:
                     await parts.resources.hold(run)
                 except Exception as error:

@@ -6,6 +6,7 @@ import pytest
 
 from awa_trio._core.dead_letters import DeadLetterReason, dead_letter_reason
 from awa_trio._core.errors import (
+    CallbackInvalid,
     FollowUpError,
     StagingInvalid,
     StagingSealed,
@@ -13,6 +14,7 @@ from awa_trio._core.errors import (
     UndecodableArgs,
 )
 from awa_trio._core.outcome import (
+    TIMED_OUT,
     Abandoned,
     Cut,
     DeadlineExceeded,
@@ -22,9 +24,11 @@ from awa_trio._core.outcome import (
     Raised,
     Refused,
     Rescued,
+    Resolution,
+    Resolved,
     Returned,
 )
-from awa_trio._core.results import Completed, RetryAfter
+from awa_trio._core.results import Completed, RetryAfter, WaitForCallback
 
 R = DeadLetterReason
 
@@ -53,6 +57,10 @@ def raised(error: BaseException) -> tuple[Ended, BaseException]:
         ),
         (Rescued(Lost.STALE_WORKER), "rescued", R.RESCUED),
         (Rescued(Lost.DEADLINE), "rescued", R.RESCUED),
+        (Rescued(Lost.CALLBACK_TIMEOUT), TIMED_OUT, R.CALLBACK_TIMEOUT),
+        (Resolved(Resolution.FAIL, "no"), "no", R.CALLBACK_FAILED),
+        (Returned(WaitForCallback("t")), CallbackInvalid("no"), R.CALLBACK_INVALID),
+        (*raised(CallbackInvalid("caught by nobody")), R.CALLBACK_INVALID),
         (Refused(ValueError()), ValueError(), R.REFUSED),
         (Refused(ValueError()), TerminalError(), R.REFUSED),
     ],

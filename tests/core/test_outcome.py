@@ -10,13 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from awa_trio._core.errors import StagingTooMany, TerminalError, UndecodableArgs
+from awa_trio._core.errors import (
+    CallbackInvalid,
+    StagingTooMany,
+    TerminalError,
+    UndecodableArgs,
+)
 from awa_trio._core.job import PreparedInsert
 from awa_trio._core.outcome import (
     Abandoned,
     CancelRequested,
     Cut,
     DeadlineExceeded,
+    Detached,
     Ended,
     Interrupted,
     Leave,
@@ -24,6 +30,8 @@ from awa_trio._core.outcome import (
     Orphaned,
     Raised,
     Rescued,
+    Resolution,
+    Resolved,
     RetryRequested,
     Returned,
     Settlement,
@@ -93,6 +101,34 @@ def group(*errors: BaseException) -> BaseExceptionGroup[BaseException]:
             ToFailed("rescued: its deadline passed and its worker did not settle it"),
             id="rescued on the last attempt",
         ),
+        pytest.param(
+            Rescued(Lost.CALLBACK_TIMEOUT),
+            FRESH,
+            ToRetryable(None, "callback timed out"),
+            id="callback timed out",
+        ),
+        pytest.param(
+            Rescued(Lost.CALLBACK_TIMEOUT),
+            LAST,
+            ToFailed("callback timed out"),
+            id="callback timed out on the last attempt",
+        ),
+        pytest.param(Detached("t"), ONLY, ToWaiting("t"), id="waits on without a handler"),
+        pytest.param(
+            Resolved(Resolution.RESUME),
+            J(3, 25),
+            ToAvailable(2),
+            id="resumed without a handler",
+        ),
+        pytest.param(
+            Resolved(Resolution.COMPLETE), FRESH, ToCompleted(), id="completed from outside"
+        ),
+        pytest.param(
+            Resolved(Resolution.FAIL, "no"), FRESH, ToFailed("no"), id="failed from outside"
+        ),
+        pytest.param(
+            Resolved(Resolution.RETRY), LAST, ToAvailable(0), id="retried from outside"
+        ),
         pytest.param(Orphaned(), J(3, 25), ToAvailable(2), id="orphaned"),
         pytest.param(Abandoned(Cut.SHUTDOWN), J(3, 25), ToAvailable(2), id="shutdown"),
         pytest.param(Abandoned(Cut.LEASE_LOST), FRESH, Leave(Cut.LEASE_LOST), id="lease lost"),
@@ -105,7 +141,16 @@ def group(*errors: BaseException) -> BaseExceptionGroup[BaseException]:
     ],
 )
 def test_an_ending_has_one_settlement(ended: Ended, job: J, expected: Settlement) -> None:
-    assert settle(ended, Sealed((B,)), job) == expected
+    assert settle(ended, Sealed((B,), callback="t"), job) == expected
+
+
+@pytest.mark.parametrize("registered", [None, "another"])
+def test_parking_takes_the_callback_that_the_attempt_registered(registered: str | None) -> None:
+    for ended in (Returned(WaitForCallback("t")), Raised(WaitForCallback("t"))):
+        settlement = settle(ended, Sealed((B,), callback=registered), FRESH)
+        assert isinstance(settlement, ToFailed)
+        assert isinstance(settlement.error, CallbackInvalid)
+        assert "job.register_callback()" in str(settlement.error)
 
 
 def test_retry_after_on_the_last_attempt_fails() -> None:

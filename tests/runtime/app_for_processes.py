@@ -58,6 +58,13 @@ class Ledgered:
     wait_at: str
 
 
+@frozen
+class Waits:
+    """Waits for a callback in memory, and stages a receipt that tells what it got."""
+
+    n: int
+
+
 app = awa.App()
 app.queue("default", max_workers=8)
 app.queue("items", max_workers=8)
@@ -82,6 +89,15 @@ async def item(job: awa.Job[Item]) -> None: ...
 
 @app.task(queue="items", backoff=soon)
 async def receipt(job: awa.Job[Receipt]) -> None: ...
+
+
+@app.task()
+async def waits(job: awa.Job[Waits]) -> None:
+    if job.last_callback is None:
+        payload = await job.wait_for_callback(await job.register_callback())
+    else:
+        payload = job.last_callback.payload
+    job.enqueue_on_completion(Receipt(payload, job.attempt))
 
 
 @app.task(queue="poison")

@@ -72,6 +72,13 @@ async def stage_b(job: awa.Job[StageB]) -> None: ...
 async def alarm(job: awa.Job[Alarm]) -> None: ...
 
 
+@APP.on_completed(StageA)
+def completed_outside(args: StageA, job: awa.JobRow) -> object:
+    """Registered for all, for those that another process completes."""
+    waiting = isinstance(job, awa.JobDetails) and job.state is S.WAITING_EXTERNAL
+    return StageB(1000 + job.id) if waiting else None
+
+
 @APP.on_exhausted(StageA)
 def raise_alarm(args: StageA, job: awa.JobRow, error: str) -> Alarm:
     return Alarm(job.id, error)
@@ -271,13 +278,80 @@ class CommitTable:
         async def behaviour(job: awa.Job[StageA]) -> object:
             stage(job)
             stage(job, 8)
-            return awa.WaitForCallback("token")
+            return awa.WaitForCallback(await job.register_callback())
 
-        job = await self.work(client, behaviour, S.WAITING_EXTERNAL)
+        job_id = await self.enqueue(client, behaviour)
+        async with self.working(client) as worker:
+            job = await self.settled(client, job_id, S.WAITING_EXTERNAL)
+            while worker.statistics().discarded_by_parking == 0:
+                await trio.sleep(0.02)
+        assert worker.statistics().discarded_by_parking == 2
         assert await self.follow_ups(client) == []
         [warning] = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
         assert f"job {job.id} (stage_a): 2 staged follow-ups were discarded" in warning
         assert "item_id" not in warning
+
+    async def waiting_token(self, client: awa.Client, job_id: int) -> str:
+        """The token of a callback for which a handler waits in memory."""
+        job = await self.settled(client, job_id, S.WAITING_EXTERNAL)
+        assert job.worker_id is not None
+        assert job.callback_token is not None
+        return job.callback_token
+
+    @pytest.mark.parametrize("listen", [True, False], ids=["listening", "deaf"])
+    async def test_ctx_wait_for_callback_inside_the_handler_resumed_then_Completed(
+        self, client: awa.Client, listen: bool
+    ) -> None:
+        """The handler and its buffer stay alive across the wait."""
+        payloads = []
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            stage(job, 1)
+            for n in (2, 3):
+                payloads.append(await job.wait_for_callback(await job.register_callback()))
+                stage(job, n)
+
+        job_id = await self.enqueue(client, behaviour)
+        async with self.working(client, listen=listen):
+            for n in range(2):
+                token = await self.waiting_token(client, job_id)
+                assert await self.follow_ups(client) == []
+                assert await client.callbacks.resume(token, {"n": n}) == job_id
+                if n == 0:
+                    while (await client.jobs.get(job_id)).callback_token == token:
+                        await trio.sleep(0.02)
+            done = await self.settled(client, job_id, S.COMPLETED)
+        assert payloads == [{"n": 0}, {"n": 1}]
+        assert done.attempt == 1
+        assert await self.follow_ups(client) == [1, 2, 3]
+
+    async def test_ctx_wait_for_callback_inside_the_handler_but_complete_external(
+        self, client: awa.Client
+    ) -> None:
+        """The external completion finalizes the job: registered specs fire, staged follow-ups
+        cannot; and even a Completed from the handler finds no running row."""
+        errors: list[awa.CallbackSuperseded] = []
+
+        async def behaviour(job: awa.Job[StageA]) -> object:
+            stage(job)
+            token = await job.register_callback()
+            try:
+                await job.wait_for_callback(token)
+            except awa.CallbackSuperseded as error:
+                errors.append(error)
+            stage(job, 8)
+            return awa.Completed()
+
+        job_id = await self.enqueue(client, behaviour)
+        async with self.working(client) as worker:
+            token = await self.waiting_token(client, job_id)
+            await client.callbacks.complete(token)
+            while not errors or worker.statistics().running:
+                await trio.sleep(0.02)
+            assert (await client.jobs.get(job_id)).state is S.COMPLETED
+            assert worker.statistics().settled[S.COMPLETED] == 0
+        assert errors[0].state == "completed"
+        assert await self.follow_ups(client) == [1000 + job_id]
 
     async def test_Deadline_expiry_abandons_the_handler(self, client: awa.Client) -> None:
         async def behaviour(job: awa.Job[StageA]) -> None:

@@ -20,7 +20,7 @@ from psycopg import sql
 
 import awa_trio as awa
 
-from .app_for_processes import TIMINGS, Item, Poison, Source, app
+from .app_for_processes import TIMINGS, Item, Poison, Source, Waits, app
 
 S = awa.JobState
 ROOT = Path(__file__).parents[2]
@@ -105,6 +105,48 @@ async def in_state(client: awa.Client, job_id: int, state: awa.JobState) -> None
     with trio.fail_after(30):
         while (await client.jobs.get(job_id)).state is not state:
             await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_worker_killed_while_its_handlers_wait(migrated: str, when: str) -> None:
+    """The jobs wait on without a handler; a resolution that finds no live one runs them again."""
+    async with client_of(migrated) as client:
+        with worker_process(migrated) as first:
+            ids = [(await client.enqueue(Waits(n))).id for n in range(20)]
+            for job_id in ids:
+                await in_state(client, job_id, S.WAITING_EXTERNAL)
+            tokens = [(await client.jobs.get(job_id)).callback_token for job_id in ids]
+            first.send_signal(signal.SIGKILL)
+            first.wait()
+        if when == "before":
+            # Nobody knows yet that the worker is dead: it seems to wait.
+            await resume_all(client, tokens)
+        with worker_process(migrated) as second:
+            if when == "after":
+                await detached(client, ids)
+                await resume_all(client, tokens)
+            jobs = await until_done(client)
+            second.send_signal(signal.SIGKILL)
+    done = [job for job in jobs if job.kind == "waits"]
+    assert {(job.state, job.attempt, job.errors == []) for job in done} == {
+        (S.COMPLETED, 1, True)
+    }
+    receipts = [job.args_json["n"] for job in jobs if job.kind == "receipt"]
+    assert sorted(receipts) == [100 + n for n in range(20)]
+
+
+async def resume_all(client: awa.Client, tokens: list[str | None]) -> None:
+    for n, token in enumerate(tokens):
+        assert token is not None
+        await client.callbacks.resume(token, 100 + n)
+
+
+async def detached(client: awa.Client, ids: list[int]) -> None:
+    """Until another worker has found out that theirs is dead."""
+    with trio.fail_after(30):
+        for job_id in ids:
+            while (await client.jobs.get(job_id)).worker_id is not None:
+                await trio.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from awa_trio._core.plan import Plan, Transition
 from awa_trio._core.request import Replacements
 from awa_trio._core.settings import Retention
 from awa_trio._seam.errors import Fenced, KeyTaken
-from awa_trio._seam.hearing import CutElsewhere, GotWork, News
+from awa_trio._seam.hearing import Answered, CutElsewhere, GotWork, News
 from awa_trio._seam.protocol import WorkerStore
 from awa_trio._seam.values import (
     Claimed,
@@ -29,6 +29,8 @@ from awa_trio._seam.values import (
     JobFilter,
     Settled,
     Swept,
+    Wait,
+    Waited,
     Want,
 )
 
@@ -930,6 +932,318 @@ class StoreContract:
 
     async def test_nothing_to_settle_is_nothing(self, world: World) -> None:
         assert await world.store.settle([], worker=None) == []
+
+    # ---- callbacks
+
+    async def expecting(
+        self, world: World, *, timeout: float = 600.0, deadline: float = 0.0, **options: Any
+    ) -> tuple[int, Claimed, Wait]:
+        """A worker, and an attempt of its own that expects a callback."""
+        worker = await self.worker(world)
+        [job_id] = await self.enqueue(world, job(**options))
+        claimed = await self.claim_one(world, worker, deadline=deadline)
+        token = f"token of {job_id}"
+        assert await world.store.register_callback(
+            worker, job_id, claimed.run_lease, token, timeout
+        )
+        return worker, claimed, Wait(job_id, claimed.run_lease, token)
+
+    async def test_an_attempt_waits_with_its_worker_and_goes_on_under_its_lease(
+        self, world: World
+    ) -> None:
+        worker, _, wait = await self.expecting(world, deadline=60.0)
+        assert await world.store.begin_waits(worker, [wait]) == [Waited(True, None)]
+        found = await self.read(world, wait.job_id)
+        assert (found.state, found.worker_id) == (S.WAITING_EXTERNAL, worker)
+        assert (found.run_lease, found.attempt) == (wait.run_lease, 1)
+        assert found.deadline_at is None
+        assert found.callback_until is not None
+        await world.advance(100)
+        await world.store.beat(worker)
+        assert await self.rescue(world) == []
+        left = attrs.evolve(wait, seconds=40.0)
+        assert await world.store.end_waits(worker, [left]) == [Waited(False, None)]
+        found = await self.read(world, wait.job_id)
+        assert (found.state, found.worker_id) == (S.RUNNING, worker)
+        assert found.deadline_at is not None
+        assert (found.deadline_at - world.now()).total_seconds() == pytest.approx(40, abs=20)
+        unlimited = attrs.evolve(wait, seconds=None)
+        assert await world.store.end_waits(worker, [unlimited]) == [Waited(False, None)]
+        assert (await self.read(world, wait.job_id)).deadline_at is None
+
+    async def test_waits_are_begun_and_ended_in_sets_each_by_its_own_guard(
+        self, world: World
+    ) -> None:
+        worker = await self.worker(world)
+        await self.enqueue(world, *[job() for _ in range(5)])
+        waits = []
+        for claimed in await self.claim(world, worker):
+            token = f"token {claimed.id}"
+            await world.store.register_callback(
+                worker, claimed.id, claimed.run_lease, token, 600.0
+            )
+            waits.append(Wait(claimed.id, claimed.run_lease, token))
+        waits.reverse()
+        waits[1] = attrs.evolve(waits[1], run_lease=7)
+        waits[3] = attrs.evolve(waits[3], token="another")
+        expected = [Waited(True, None), None, Waited(True, None), None, Waited(True, None)]
+        assert await world.store.begin_waits(worker, waits) == expected
+        # The answer was lost, and the call is made again.
+        assert await world.store.begin_waits(worker, waits) == expected
+        ended = [None if one is None else Waited(False, None) for one in expected]
+        assert await world.store.end_waits(worker, waits) == ended
+        assert await world.store.end_waits(worker, waits) == ended
+        other = await self.worker(world)
+        assert await world.store.begin_waits(other, waits) == [None] * 5
+
+    async def test_a_callback_answered_early_does_not_wait(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world)
+        answer = b'{"token":"t","payload":[1.10]}'
+        assert await world.store.answer_callback(
+            wait.job_id, wait.run_lease, wait.token, answer
+        )
+        assert await world.store.begin_waits(worker, [wait]) == [Waited(False, answer)]
+        assert (await self.read(world, wait.job_id)).state is S.RUNNING
+
+    async def test_an_answer_reaches_the_attempt_that_waits_once(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world)
+        await world.store.begin_waits(worker, [wait])
+        assert await world.store.answered(worker) == []
+        await world.news()
+        answer = b'{"token":"t","payload":{"a":  1}}'
+        give = world.store.answer_callback
+        assert not await give(wait.job_id, wait.run_lease + 1, wait.token, answer)
+        assert not await give(wait.job_id, wait.run_lease, "another", answer)
+        assert await give(wait.job_id, wait.run_lease, wait.token, answer)
+        assert not await give(wait.job_id, wait.run_lease, wait.token, b"null")
+        assert await world.news() == [Answered(wait.job_id, wait.run_lease)]
+        [held] = await world.store.answered(worker)
+        assert (held.id, held.token, held.answered) == (wait.job_id, wait.token, True)
+        assert await world.store.begin_waits(worker, [wait]) == [Waited(True, answer)]
+        assert await world.store.end_waits(worker, [wait]) == [Waited(False, answer)]
+        assert await world.store.answered(worker) == []
+        found = await self.read(world, wait.job_id)
+        assert (found.state, found.raw_callback_answer) == (S.RUNNING, answer)
+
+    async def test_running_lists_attempts_that_wait(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world)
+        [held] = await world.store.running(worker)
+        assert (held.state, held.token, held.answered) == (S.RUNNING, wait.token, False)
+        await world.store.begin_waits(worker, [wait])
+        [held] = await world.store.running(worker)
+        assert (held.state, held.answered) == (S.WAITING_EXTERNAL, False)
+        await world.store.answer_callback(wait.job_id, wait.run_lease, wait.token, b"1")
+        [held] = await world.store.running(worker)
+        assert held.answered
+
+    async def test_nobody_holds_a_parked_job_so_its_answer_comes_with_a_move(
+        self, world: World
+    ) -> None:
+        worker, claimed, wait = await self.expecting(world)
+        parked = plan(claimed, S.WAITING_EXTERNAL, token=wait.token)
+        assert (await self.settle(world, worker, parked))[0].applied
+        give = world.store.answer_callback
+        assert not await give(wait.job_id, wait.run_lease, wait.token, b"1")
+        found = await self.read(world, wait.job_id)
+        moved = plan(found, S.AVAILABLE, token=wait.token, answer=b"[2]", attempt=0, seconds=0)
+        again = plan(found, S.COMPLETED, token=wait.token)
+        assert [a.applied for a in await self.settle(world, None, moved)] == [True]
+        assert [a.applied for a in await self.settle(world, None, again)] == [False]
+        claimed = await self.claim_one(world, worker)
+        assert (claimed.attempt, claimed.raw_callback_answer) == (1, b"[2]")
+
+    async def test_parking_what_was_answered_makes_it_available_unspent(
+        self, world: World
+    ) -> None:
+        worker, claimed, wait = await self.expecting(world)
+        await world.store.answer_callback(wait.job_id, wait.run_lease, wait.token, b"[1]")
+        await world.news()
+        parked = plan(claimed, S.WAITING_EXTERNAL, token=wait.token)
+        assert (await self.settle(world, worker, parked))[0].applied
+        found = await self.read(world, wait.job_id)
+        assert (found.state, found.attempt, found.worker_id) == (S.AVAILABLE, 0, None)
+        assert found.raw_callback_answer == b"[1]"
+
+    @pytest.mark.parametrize("to", [S.COMPLETED, S.FAILED, S.AVAILABLE])
+    async def test_what_was_answered_cannot_be_resolved_otherwise(
+        self, world: World, to: JobState
+    ) -> None:
+        worker, _, wait = await self.expecting(world)
+        await world.store.begin_waits(worker, [wait])
+        before = await self.read(world, wait.job_id)
+        await world.store.answer_callback(wait.job_id, wait.run_lease, wait.token, b"1")
+        [late] = await self.settle(world, None, plan(before, to, token=wait.token))
+        assert not late.applied
+
+    async def test_a_callback_is_found_by_its_token_until_the_next_is_registered(
+        self, world: World
+    ) -> None:
+        worker, claimed, wait = await self.expecting(world)
+        find = world.store.find_callback
+        found = await find(wait.token)
+        assert found is not None
+        assert (found.id, found.callback_token, found.state) == (
+            wait.job_id,
+            wait.token,
+            S.RUNNING,
+        )
+        assert await find("another") is None
+        register = world.store.register_callback
+        await register(worker, wait.job_id, wait.run_lease, "next", 60.0)
+        assert await find(wait.token) is None
+        moved = plan(claimed, S.COMPLETED, token="next")
+        assert (await self.settle(world, None, moved))[0].applied
+        found = await find("next")
+        assert found is not None
+        assert (found.state, found.callback_until) == (S.COMPLETED, None)
+
+    @pytest.mark.parametrize(
+        ("to", "kept"),
+        [(S.COMPLETED, True), (S.FAILED, True), (S.AVAILABLE, True), (S.RETRYABLE, False)],
+    )
+    async def test_a_resolved_callback_is_remembered_and_one_that_timed_out_is_not(
+        self, world: World, to: JobState, kept: bool
+    ) -> None:
+        _, found = await self.in_state(world, S.WAITING_EXTERNAL)
+        token = found.callback_token
+        assert token is not None
+        moved = plan(found, to, token=token, seconds=0.0)
+        assert (await self.settle(world, None, moved))[0].applied
+        assert (await world.store.find_callback(token) is not None) == kept
+        found = await self.read(world, found.id)
+        assert found.callback_until is None
+
+    async def test_an_answered_callback_is_remembered_when_its_attempt_has_ended(
+        self, world: World
+    ) -> None:
+        worker, claimed, wait = await self.expecting(world)
+        await world.store.answer_callback(wait.job_id, wait.run_lease, wait.token, b"1")
+        await self.settle(world, worker, plan(claimed, S.RETRYABLE, seconds=0.0))
+        claimed = await self.claim_one(world, worker)
+        await self.settle(world, worker, plan(claimed, S.COMPLETED))
+        found = await world.store.find_callback(wait.token)
+        assert found is not None
+        assert (found.state, found.callback_until) == (S.COMPLETED, None)
+
+    async def test_a_callback_times_out_when_nobody_answers(self, world: World) -> None:
+        worker, claimed, wait = await self.expecting(world, timeout=60.0)
+        await self.settle(world, worker, plan(claimed, S.WAITING_EXTERNAL, token=wait.token))
+        await world.advance(50)
+        await world.store.beat(worker)
+        assert await world.store.extend_callback(wait.token, 60.0)
+        await world.advance(50)
+        assert await self.rescue(world) == []
+        await world.advance(20)
+        assert await self.rescue(world) == [(wait.job_id, Lost.CALLBACK_TIMEOUT)]
+        # Too late: someone may be about to settle it.
+        assert not await world.store.extend_callback(wait.token, 60.0)
+        [lost] = await world.store.rescue(
+            9, deadline_slack=0.0, kinds=["k"], strangers_after=math.inf
+        )
+        assert (lost.token, lost.job.state) == (wait.token, S.WAITING_EXTERNAL)
+        failed = plan(lost.job, S.RETRYABLE, token=lost.token, seconds=5.0)
+        assert (await self.settle(world, None, failed))[0].applied
+        assert await self.rescue(world) == []
+
+    async def test_a_timeout_that_meets_an_answer_changes_nothing(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world, timeout=20.0)
+        await world.store.begin_waits(worker, [wait])
+        await world.advance(25)
+        [lost] = await world.store.rescue(
+            9, deadline_slack=0.0, kinds=["k"], strangers_after=math.inf
+        )
+        assert lost.reason is Lost.CALLBACK_TIMEOUT
+        assert await world.store.answer_callback(wait.job_id, wait.run_lease, wait.token, b"1")
+        failed = plan(lost.job, S.FAILED, token=lost.token)
+        assert not (await self.settle(world, None, failed))[0].applied
+        assert await self.rescue(world) == []
+
+    async def test_a_running_attempt_does_not_time_out_with_its_callback(
+        self, world: World
+    ) -> None:
+        _, _, wait = await self.expecting(world, timeout=1.0)
+        await world.advance(20)
+        assert await self.rescue(world) == []
+        assert not await world.store.extend_callback(wait.token, 60.0)
+
+    async def test_timeouts_of_strangers_are_left_to_who_knows_them_for_a_while(
+        self, world: World
+    ) -> None:
+        _, found = await self.in_state(world, S.WAITING_EXTERNAL)
+        await world.advance(3601)
+        assert await self.rescue(world, kinds=["other"]) == []
+        assert await self.rescue(world, kinds=["other"], strangers_after=60) == []
+        await world.advance(61)
+        assert await self.rescue(world, kinds=["other"], strangers_after=60) == [
+            (found.id, Lost.CALLBACK_TIMEOUT)
+        ]
+
+    @pytest.mark.parametrize("gone", ["fenced", "unregistered"])
+    @pytest.mark.parametrize("answered", [False, True])
+    async def test_what_waited_with_a_worker_that_is_gone_is_detached(
+        self, world: World, gone: str, answered: bool
+    ) -> None:
+        worker, _, wait = await self.expecting(world)
+        await world.store.begin_waits(worker, [wait])
+        assert await self.rescue(world) == []
+        if answered:
+            assert await world.store.answer_callback(
+                wait.job_id, wait.run_lease, wait.token, b"[1]"
+            )
+        if gone == "fenced":
+            await world.advance(31)
+        else:
+            await world.store.unregister(worker)
+        [lost] = await world.store.rescue(
+            9, deadline_slack=0.0, kinds=[], strangers_after=math.inf
+        )
+        assert (lost.reason, lost.token) == (Lost.STALE_WAITER, wait.token)
+        for begin in (world.store.begin_waits, world.store.end_waits):
+            with pytest.raises(Fenced):
+                await begin(worker, [wait])
+        detached = plan(lost.job, S.WAITING_EXTERNAL, token=lost.token)
+        assert (await self.settle(world, None, detached))[0].applied
+        found = await self.read(world, wait.job_id)
+        assert found.worker_id is None
+        assert await self.rescue(world) == []
+        if answered:
+            assert (found.state, found.attempt) == (S.AVAILABLE, 0)
+            assert found.raw_callback_answer == b"[1]"
+        else:
+            assert (found.state, found.attempt) == (S.WAITING_EXTERNAL, 1)
+
+    async def test_settling_what_waits_from_outside_is_news(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world)
+        await world.store.begin_waits(worker, [wait])
+        found = await self.read(world, wait.job_id)
+        await world.news()
+        await self.settle(world, None, plan(found, S.COMPLETED, token=wait.token))
+        assert CutElsewhere(wait.job_id, wait.run_lease, S.COMPLETED) in await world.news()
+        assert await world.store.end_waits(worker, [wait]) == [None]
+        assert await world.store.running(worker) == []
+
+    async def test_waiting_counts_as_running_for_unique_keys(self, world: World) -> None:
+        worker, _, wait = await self.expecting(world, key=KEY, mask=S.RUNNING.bit)
+        await world.store.begin_waits(worker, [wait])
+        [blocked] = await world.store.enqueue([job(queue="x", key=KEY)])
+        await world.store.end_waits(worker, [wait])
+        [too] = await world.store.enqueue([job(queue="x", key=KEY)])
+        assert (blocked.inserted, too.inserted) == (False, False)
+
+    async def test_a_key_that_only_waiting_holds_is_taken_and_let_go_of(
+        self, world: World
+    ) -> None:
+        worker, _, wait = await self.expecting(world, key=KEY, mask=S.WAITING_EXTERNAL.bit)
+        await world.store.begin_waits(worker, [wait])
+        [blocked] = await world.store.enqueue([job(queue="x", key=KEY)])
+        await world.store.end_waits(worker, [wait])
+        [free] = await world.store.enqueue([job(queue="x", key=KEY)])
+        assert (blocked.inserted, free.inserted) == (False, True)
+        # It cannot have it back, and is cancelled as a duplicate like any other.
+        assert await world.store.begin_waits(worker, [wait]) == [None]
+        found = await self.read(world, wait.job_id)
+        assert (found.state, found.worker_id, found.callback_token) == (S.CANCELLED, None, None)
+        assert found.errors[-1].error == f"cancelled: duplicate of job {free.id}"
 
     # ---- workers
 

@@ -22,6 +22,7 @@ UPDATE awa.jobs SET
     run_at = run_at - make_interval(secs => %(s)s),
     created_at = created_at - make_interval(secs => %(s)s),
     attempted_at = attempted_at - make_interval(secs => %(s)s),
+    callback_until = callback_until - make_interval(secs => %(s)s),
     deadline_at = deadline_at - make_interval(secs => %(s)s),
     finalized_at = finalized_at - make_interval(secs => %(s)s);
 UPDATE awa.workers SET

@@ -143,6 +143,21 @@ HOT: dict[str, tuple[str, list[Any]]] = {
         "SELECT j.id FROM awa.jobs AS j WHERE j.state = 'running' AND j.worker_id = $1",
         [1],
     ),
+    "answered: of a worker": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.state = 'waiting_external' AND j.worker_id = $1 AND j.callback_until IS NULL
+        """,
+        [1],
+    ),
+    "rescue: callbacks that timed out": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.state = 'waiting_external' AND j.callback_until < clock_timestamp() LIMIT $1
+        """,
+        [100],
+    ),
+    "find_callback": ("SELECT j.id FROM awa.jobs AS j WHERE j.callback_token = $1", ["t"]),
 }
 
 

@@ -1,4 +1,4 @@
--- rescue: fence the workers that missed their lease, and list the attempts nobody looks after.
+-- rescue: fence the workers that missed their lease, and list what nobody looks after.
 --
 --   most             int               how many attempts to list
 --   deadline_slack   double precision  seconds past its deadline in which a worker settles an
@@ -8,10 +8,14 @@
 --                                      never
 --
 -- Returns a row per attempt that its worker will not settle: the worker is fenced or
--- gone (reason "STALE_WORKER"), or the deadline has long passed ("DEADLINE"). The caller
--- settles them under the same guard as a worker would, so an attempt that was settled
--- meanwhile is left alone. Called again and again: what was missed once is found the
--- next time.
+-- gone (reason "STALE_WORKER"), or the deadline has long passed ("DEADLINE"). And a row, with
+-- its token, per job that waits for a callback and will not hear of it: the callback timed
+-- out ("CALLBACK_TIMEOUT"), or the handler waited in a worker that is fenced or gone
+-- ("STALE_WAITER"; of any kind at once, for nothing is lost by it).
+--
+-- The caller settles them under the same guard as a worker would, so what was settled or
+-- answered meanwhile is left alone. Called again and again: what was missed once is found
+-- the next time.
 --
 -- Locks: the rows of the workers it fences, FOR UPDATE, skipping those whose claim or
 -- settlement is in flight; they are alive, or caught the next time.
@@ -22,7 +26,7 @@ RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline awa.deadline, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json, reason text
+    run_lease bigint, progress json, callback_answer json, reason text, token text
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
@@ -37,7 +41,7 @@ BEGIN
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
            j.progress, j.callback_answer,
-           CASE WHEN l.stale THEN 'STALE_WORKER' ELSE 'DEADLINE' END
+           CASE WHEN l.stale THEN 'STALE_WORKER' ELSE 'DEADLINE' END, NULL::text
       FROM awa.jobs AS j
       LEFT JOIN awa.workers AS w ON w.id = j.worker_id
      CROSS JOIN LATERAL (
@@ -50,6 +54,25 @@ BEGIN
        AND (j.kind = ANY (kinds)
             OR (strangers_after < 'infinity'
                 AND l.since < clock_timestamp() - make_interval(secs => least(strangers_after, 1e9))))
+     UNION ALL
+    SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
+           j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
+           j.progress, j.callback_answer, 'CALLBACK_TIMEOUT', j.callback_token
+      FROM awa.jobs AS j
+     WHERE j.state = 'waiting_external' AND j.callback_until < clock_timestamp()
+       AND (j.kind = ANY (kinds)
+            OR (strangers_after < 'infinity'
+                AND j.callback_until
+                    < clock_timestamp() - make_interval(secs => least(strangers_after, 1e9))))
+     UNION ALL
+    SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
+           j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
+           j.progress, j.callback_answer, 'STALE_WAITER', j.callback_token
+      FROM awa.jobs AS j
+      LEFT JOIN awa.workers AS w ON w.id = j.worker_id
+     WHERE j.state = 'waiting_external' AND j.worker_id IS NOT NULL
+       AND (w.id IS NULL OR w.fenced_at IS NOT NULL)
+       AND (j.callback_until IS NULL OR j.callback_until >= clock_timestamp())
      LIMIT most;
     -- A fenced worker's row is only needed to refuse it; once it holds nothing it may go.
     DELETE FROM awa.workers AS w

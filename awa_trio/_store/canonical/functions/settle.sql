@@ -13,7 +13,8 @@
 --   attempts          int[]                 attempts it has spent from then on
 --   delays            double precision[]    seconds until its next start; null leaves run_at alone
 --   new_errors        text[]                what to add to its errors; null for nothing
---   tokens            text[]                guard: the callback it has; null for any or none
+--   tokens            text[]                guard: the callback it expects, unanswered unless it is
+--                                           to wait for it; null for any or none
 --   answers           json[]                the callback's answer; null for none
 --   progress          json[]                its progress; null leaves it alone
 --   outputs           json[]                what it leaves for people to read; null for nothing
@@ -32,8 +33,8 @@
 --                         cancelled instead, or completed without it
 --   holders     bigint[]  for each of those, the job that holds the key
 --
--- Whoever runs an attempt that is settled by others is told on the channel awa:cut,
--- with the job, its lease and its new state.
+-- Whoever runs an attempt, or waits with it, that is settled by others is told on the
+-- channel awa:cut, with the job, its lease and its new state.
 --
 -- A completed job never moves: nobody reopens it (ADR-046, "Guarantees", 2).
 --
@@ -79,7 +80,9 @@ BEGIN
                              ELSE clock_timestamp() + make_interval(secs => p.delay) END,
                finalized_at = CASE WHEN p.to_state IN ('completed', 'failed', 'cancelled')
                                    THEN clock_timestamp() END,
-               callback_token = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NOT NULL
+               -- A callback that was resolved, before or by this, is remembered as such.
+               callback_token = CASE WHEN p.to_state = 'waiting_external' OR j.callback_until IS NULL
+                                       OR p.token IS NOT NULL AND p.to_state <> 'retryable'
                                      THEN j.callback_token END,
                callback_until = CASE WHEN p.to_state = 'waiting_external' THEN j.callback_until END,
                callback_answer = CASE WHEN p.to_state NOT IN ('completed', 'failed', 'cancelled')
@@ -97,7 +100,10 @@ BEGIN
                                              number)
                  ORDER BY u.job_id) AS p
          WHERE j.id = p.job_id AND j.run_lease = p.run_lease AND j.state = p.from_state
-           AND j.state <> 'completed' AND (p.token IS NULL OR j.callback_token = p.token)
+           AND j.state <> 'completed'
+           AND (p.token IS NULL
+                OR j.callback_token = p.token
+                   AND (j.callback_until IS NOT NULL OR p.to_state = 'waiting_external'))
         RETURNING p.number::int, j.id, j.unique_key, awa.holds(j.unique_states, p.from_state) AS held,
                   awa.holds(j.unique_states, j.state) AS holds
     )
@@ -157,9 +163,9 @@ BEGIN
         PERFORM pg_notify('awa:cut', format('%s %s %s', u.job_id, u.run_lease, u.to_state))
            FROM unnest(job_ids, run_leases, from_states, to_states) WITH ORDINALITY
                 AS u (job_id, run_lease, from_state, to_state, number)
-          WHERE u.from_state = 'running' AND u.number = ANY (applied);
+          WHERE u.from_state IN ('running', 'waiting_external') AND u.number = ANY (applied);
     END IF;
-    IF notify AND 'available' = ANY (to_states) THEN
+    IF notify AND to_states && '{available,waiting_external}' THEN
         PERFORM pg_notify('awa:jobs', j.queue)
            FROM awa.jobs AS j
           WHERE j.id = ANY (job_ids) AND j.state = 'available'

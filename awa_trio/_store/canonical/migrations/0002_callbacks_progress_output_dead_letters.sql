@@ -26,8 +26,12 @@ COMMENT ON COLUMN awa.jobs.callback_answer IS
 
 CREATE UNIQUE INDEX jobs_callbacks ON awa.jobs (callback_token) WHERE callback_token IS NOT NULL;
 
--- Callbacks that time out, and those whose handler's worker is gone.
+-- Callbacks that time out.
 CREATE INDEX jobs_waiting_external ON awa.jobs (callback_until) WHERE state = 'waiting_external';
+
+-- What a worker waits with, and which of it has been answered.
+CREATE INDEX jobs_waiters ON awa.jobs (worker_id, callback_until)
+    WHERE state = 'waiting_external' AND worker_id IS NOT NULL;
 
 -- What retention removes, oldest first: dead letters are kept longer than others that
 -- failed, which are not to be looked for among them. And dead letters as people list them.
@@ -53,3 +57,4 @@ DROP FUNCTION IF EXISTS awa.settle(
 DROP FUNCTION IF EXISTS awa.claim(bigint, text[], int[], double precision[], text[], double precision[]);
 DROP FUNCTION IF EXISTS awa.rescue(int, double precision, text[], double precision);
 DROP FUNCTION IF EXISTS awa.prune(double precision, double precision, int);
+DROP FUNCTION IF EXISTS awa.running(bigint);

@@ -1,0 +1,96 @@
+"""``awa-trio callbacks serve``: receive callbacks over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from importlib import import_module
+from typing import Annotated
+
+import trio
+from cyclopts import App, Parameter
+
+from .. import ConfigurationError, connect
+from ..callbacks import receiver
+from ._options import Dsn, load_app
+from ._output import err
+
+callbacks = App(name="callbacks", help="Receive callbacks over HTTP.")
+
+
+@callbacks.command
+async def serve(
+    app: str | None = None,
+    /,
+    *,
+    bind: str = "127.0.0.1:4000",
+    prefix: str = "/callbacks",
+    secret: Annotated[
+        str | None, Parameter(env_var="AWA_CALLBACK_SECRET", show_env_var=True)
+    ] = None,
+    unsigned: Annotated[bool, Parameter(negative="")] = False,
+    window: float = 300.0,
+    without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
+    dsn: Dsn = "",
+) -> int:
+    """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
+
+    ACTION is resume, complete, fail, retry or heartbeat; requests are signed. Stopped by
+    SIGTERM or SIGINT, it lets requests end. Needs the extra "web".
+
+    Parameters
+    ----------
+    app
+        MODULE:APP, or FILE.py:APP: knows the follow-ups of jobs that are completed or failed.
+    bind
+        HOST:PORT, or unix:PATH.
+    prefix
+        Where the callbacks are.
+    secret
+        What senders sign with, at least 16 characters; better given as AWA_CALLBACK_SECRET.
+    unsigned
+        Believe everybody: whoever knows a token can resolve its callback.
+    window
+        Seconds by which a request's timestamp may differ from this clock.
+    without_follow_ups
+        Complete and fail jobs of kinds that APP does not know, without their follow-ups.
+    """
+    try:
+        # By name: it is an extra, and type checkers need not have it.
+        hypercorn = import_module("hypercorn.trio")
+        config = import_module("hypercorn.config").Config()
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "serving callbacks needs hypercorn, which is not installed; install it with:"
+            " pip install 'awa-trio[web]'"
+        ) from error
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
+    loaded = None if app is None else load_app(app)
+    config.bind = [bind]
+    # An access log would hold tokens.
+    config.accesslog = None
+    config.graceful_timeout = 10.0
+    async with connect(dsn, app=loaded) as client:
+        api = receiver(
+            client,
+            secret=secret,
+            unsigned=unsigned,
+            prefix=prefix,
+            window=window,
+            without_follow_ups=without_follow_ups,
+        )
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+            async def stopped() -> None:
+                async for _ in signals:
+                    return
+
+            async def run(task_status: trio.TaskStatus[list[str]]) -> None:
+                await hypercorn.serve(
+                    api, config, shutdown_trigger=stopped, task_status=task_status
+                )
+
+            async with trio.open_nursery() as nursery:
+                where = await nursery.start(run)
+                err.print(f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it")
+    return 0
