@@ -58,6 +58,7 @@ from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
 from ._core.job import JobRow as JobRow
 from ._core.job import JobState as JobState
+from ._core.observer import Observer as Observer
 from ._core.progress import JobProgress as JobProgress
 from ._core.request import EnqueueOptions as EnqueueOptions
 from ._core.request import EnqueueRequest as EnqueueRequest

@@ -43,6 +43,7 @@ LAYERS: dict[str, set[str]] = {
     },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
+    "events": {"_core"},
     "testing": {
         "_core",
         "_seam",

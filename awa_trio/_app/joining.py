@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack, overload
 
 import psycopg
 
-from .._core.job import PreparedInsert
+from .._core import events
+from .._core.job import PreparedInsert, reserved_trace
 from .._core.registry import Registry
-from .._core.request import EnqueueOptions
+from .._core.request import EnqueueOptions, stamped
+from .._runtime.observing import Observers
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
 from .._store.sql import enqueued, insertion
@@ -88,6 +91,31 @@ def prepare_many(
     r"""Do the same with many; `EnqueueRequest`\ s among them bring their own options."""
     registry = _NO_APP if app is None else registry_of(app)
     return registry.prepare_many(jobs, options, known_only=app is not None)
+
+
+@contextmanager
+def enqueueing(
+    observers: Observers, app: App | None, jobs: list[PreparedInsert]
+) -> Iterator[list[PreparedInsert]]:
+    """Open the observers' blocks around an insert; the jobs in the trace context inside."""
+    with observers.enqueue([events.insert(job, None) for job in jobs]):
+        reserved = reserved_trace(observers.trace())
+        if reserved:
+            codec = (_NO_APP if app is None else registry_of(app)).codec
+            jobs = [stamped(job, codec, reserved) for job in jobs]
+        yield jobs
+
+
+def told(jobs: Sequence[PreparedInsert], answers: Sequence[Enqueued]) -> events.Enqueued:
+    """Return what observers are told of an insert that committed."""
+    return events.Enqueued(
+        tuple(
+            events.insert(job, answer.id)
+            if answer.inserted
+            else events.insert(job, None, answer.id)
+            for job, answer in zip(jobs, answers, strict=True)
+        )
+    )
 
 
 async def enqueue_many_prepared(

@@ -9,7 +9,9 @@ from typing import Any
 import trio
 
 from .._core.errors import ConfigurationError, DatabaseUnavailable
+from .._core.observer import Observer
 from .._core.settings import QueueSettings, Retention, Timings
+from .._runtime.observing import observers_or_none
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
@@ -27,6 +29,7 @@ async def run_worker(
     retention: Retention | None = None,
     name: str | None = None,
     listen: bool = True,
+    observers: Iterable[Observer] = (),
     random: Random | None = None,
     resources: Mapping[Any, object] | None = None,
     task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
@@ -52,6 +55,7 @@ async def run_worker(
       name: how people know it; default, host and process.
       listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
           polling finds them too.
+      observers: told what happens, together with those of the client.
       random: for jitter.
       resources: instances to give to handlers in place of the app's resources, by the type
           they are requested as; opened, and closed, by the caller.
@@ -82,6 +86,7 @@ async def run_worker(
             listen=listen,
             random=random or Random(),
             resources=resources,
+            observers=observers_or_none(client._watching, observers),
         )
         try:
             await worker.serve(lambda: task_status.started(worker))

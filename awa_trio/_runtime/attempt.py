@@ -10,6 +10,7 @@ Source: ADR-046, "When staged follow-ups commit"; ADR 0003 of this project.
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import logging
 import math
@@ -18,8 +19,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+import attrs
 import trio
 
+from .._core.events import Started
+from .._core.naming import about, describe
 from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned, leaves
 from .._core.plan import Plan, annotate
 from .._core.report import headline
@@ -66,6 +70,16 @@ class OwnCompletion(enum.Enum):
 _COMPLETED = Returned(Completed())
 
 
+@attrs.frozen
+class Observed:
+    """What observers were told of an attempt, and the context they made for it."""
+
+    started: Started
+    at: float
+    """By Trio's clock."""
+    context: contextvars.Context
+
+
 class Attempt:
     """One run of a handler, from claim to settlement.
 
@@ -82,6 +96,7 @@ class Attempt:
         "ended",
         "error",
         "job",
+        "observed",
         "own_completion",
         "scope",
         "settled",
@@ -108,6 +123,8 @@ class Attempt:
         if it has none."""
         self.error: BaseException | None = None
         """What came out of its nursery."""
+        self.observed: Observed | None = None
+        """What observers were told of it, if there are any and it began."""
         self._cut_by: Cut | None = None
         self._cut_at = math.inf
 
@@ -202,6 +219,7 @@ class Attempt:
                 " awa.Completed, RetryAfter, Snooze, Cancel, WaitForCallback",
                 kind,
                 type(result).__name__,
+                extra=self.about(),
             )
         return Completed()
 
@@ -245,8 +263,11 @@ class Attempt:
 
     def describe(self) -> str:
         """How log messages name the attempt: never by its arguments."""
-        job = self.claimed
-        return f"job {job.id} ({job.kind}, attempt {job.attempt} of {job.max_attempts})"
+        return describe(self.claimed, self.worker_id)
+
+    def about(self) -> dict[str, Any]:
+        """What log records have beside their message."""
+        return about(self.claimed, self.worker_id)
 
 
 async def _in_nursery(handler: Callable[[], Awaitable[object]], job: Job[Any]) -> object:
@@ -300,9 +321,10 @@ def log_end(attempt: Attempt, ended: Ended) -> None:
     """Say how an attempt ended, where that is worth saying."""
     match ended:
         case Raised(error):
-            logger.info("%s raised %s", attempt.describe(), headline(error))
+            raised = headline(error)
+            logger.info("%s raised %s", attempt.describe(), raised, extra=attempt.about())
         case Abandoned(by):
-            logger.info("%s was cut: %s", attempt.describe(), by.value)
+            logger.info("%s was cut: %s", attempt.describe(), by.value, extra=attempt.about())
         case _:
             pass
 
@@ -317,18 +339,21 @@ def log_end_after_completion(attempt: Attempt, ended: Ended) -> None:
                 "%s returned %s after it had completed the job, which stays completed",
                 attempt.describe(),
                 type(result).__name__,
+                extra=attempt.about(),
             )
         case Raised(error):
             logger.error(
                 "%s raised %s after it had completed the job, which stays completed",
                 attempt.describe(),
                 headline(error),
+                extra=attempt.about(),
             )
         case Abandoned(by):
             logger.info(
                 "%s was cut after it had completed the job, which stays completed: %s",
                 attempt.describe(),
                 by.value,
+                extra=attempt.about(),
             )
         case _:
             raise AssertionError(f"no attempt ends with {ended!r}")

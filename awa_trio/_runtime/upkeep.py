@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from .._core.naming import about, describe
 from .._core.outcome import Rescued
 from .._core.settings import Retention, Timings
 from .._seam.protocol import WorkerStore
@@ -109,18 +110,16 @@ class Upkeep:
             for found in lost:
                 job = found.job
                 logger.warning(
-                    "rescuing job %d (%s, attempt %d of %d): %s%s",
-                    job.id,
-                    job.kind,
-                    job.attempt,
-                    job.max_attempts,
+                    "rescuing %s: %s%s",
+                    describe(job),
                     found.reason.value,
                     ""
                     if job.kind in self._kinds
                     else "; no worker that knows its kind did, so it gets no follow-ups",
+                    extra=about(job),
                 )
                 plan = self._planner.plan(Rescued(found.reason), job)
                 if plan is not None:
-                    entries.append(Entry(plan, worker_id=None))
+                    entries.append(Entry(plan, worker_id=None, rescued=found.reason))
             self.rescued += len(entries)
             await self._finalizer.settle(entries)

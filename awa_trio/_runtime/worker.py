@@ -22,12 +22,15 @@ import attrs
 import trio
 
 from .._core.errors import ConfigurationError, ResourceFailed, WorkerCrashed
+from .._core.events import Listening
 from .._core.job import JobState
 from .._core.registry import Registry
+from .._core.report import places
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import StoreError
-from .._seam.hearing import CutElsewhere, GotWork, News, Reconnected
+from .._seam.hearing import CutElsewhere, Disconnected, GotWork, News, Reconnected
 from .._seam.protocol import WorkerStore
+from .observing import Observers, said
 from .parts import assemble
 
 logger = logging.getLogger("awa_trio.worker")
@@ -88,6 +91,7 @@ class Worker:
         listen: bool,
         random: Random,
         resources: Mapping[Any, object] | None,
+        observers: Observers | None = None,
     ) -> None:
         if not registry.tasks:
             raise ConfigurationError("this app has no tasks; register one with @app.task(...)")
@@ -100,6 +104,8 @@ class Worker:
         self._claiming = trio.CancelScope()
         self._drain = trio.CancelScope()
         self._crash: BaseException | None = None
+        self._observers = observers
+        self._listening = False
 
         self._parts = assemble(
             registry,
@@ -111,6 +117,8 @@ class Worker:
             random=random,
             wiring=registry.wire(resources),
             crashed=self._crashed,
+            observers=observers,
+            listening=lambda: self._listening,
         )
 
     @property
@@ -217,6 +225,8 @@ class Worker:
                     await services.start(self._hear)
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
                 services.start_soon(self._service, "progress", self._parts.progress.run)
+                if self._parts.sampler is not None:
+                    services.start_soon(self._service, "sampler", self._parts.sampler.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
                 services.start_soon(
                     self._service,
@@ -279,15 +289,13 @@ class Worker:
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)
             except (StoreError, trio.TooSlowError) as error:
-                reason = str(error) or "no answer"
-                logger.warning("could not compare with the rows at the end: %s", reason)
+                logger.warning("could not compare with the rows at the end: %s", said(error))
 
     async def _unregister(self) -> None:
         try:
             await self._parts.life.end()
         except (StoreError, trio.TooSlowError) as error:
-            reason = str(error) or "no answer"
-            logger.warning("could not unregister: %s; the lease will run out", reason)
+            logger.warning("could not unregister: %s; the lease will run out", said(error))
 
     async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a service: again if the database failed it, and down with the worker if a bug did."""
@@ -303,14 +311,17 @@ class Worker:
                 logger.warning(
                     "the %s failed (%s): it starts again in %.2g s",
                     name,
-                    str(error) or "no answer",
+                    said(error),
                     pause,
                 )
                 await trio.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
             except Exception as raised:
                 bug = _only(raised)
-                logger.critical("the %s failed, and takes the worker down", name, exc_info=bug)
+                # The error is raised to whoever started the worker; its message stays there.
+                logger.critical(
+                    "the %s failed, and takes the worker down:\n%s", name, places(bug)
+                )
                 crash = WorkerCrashed(f"the worker's {name} failed with {type(bug).__name__}")
                 crash.__cause__ = bug
                 self._crashed(crash)
@@ -327,8 +338,16 @@ class Worker:
             case CutElsewhere():
                 self._parts.ledger.cut_elsewhere(news)
             case Reconnected():
+                self._hears(True)
                 self._parts.dispatcher.got_work()
                 self._parts.ledger.reconcile_soon()
+            case Disconnected():
+                self._hears(False)
+
+    def _hears(self, connected: bool) -> None:
+        self._listening = connected
+        if self._observers is not None:
+            self._observers.tell(Listening(connected))
 
 
 def _only(error: BaseException) -> BaseException:

@@ -32,5 +32,10 @@ class Reconnected:
     """Hearing begins, or begins again: anything may have been missed before."""
 
 
-News: TypeAlias = GotWork | CutElsewhere | Reconnected
+@attrs.frozen
+class Disconnected:
+    """Nothing is heard until it says `Reconnected`."""
+
+
+News: TypeAlias = GotWork | CutElsewhere | Reconnected | Disconnected
 Hear: TypeAlias = Callable[[News], None]

@@ -112,7 +112,9 @@ class HandlerJob(Job[ArgsT]):
         self._enqueued: list[PreparedInsert] = []
         self._completed = False
 
-        def prepare_and_note(args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
+        def prepare_and_note(
+            args: object, options: EnqueueOptions, by: JobRow
+        ) -> PreparedInsert:
             prepared = prepare(app, args, options)
             given = args.args if isinstance(args, EnqueueRequest) else args
             self._given.append((prepared, given))

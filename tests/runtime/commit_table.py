@@ -276,7 +276,8 @@ class CommitTable:
         job = await self.work(client, behaviour, S.WAITING_EXTERNAL)
         assert await self.follow_ups(client) == []
         [warning] = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
-        assert f"job {job.id} (stage_a): 2 staged follow-ups were discarded" in warning
+        assert f"job {job.id} (stage_a, attempt 1 of" in warning
+        assert "2 staged follow-ups were discarded" in warning
         assert "item_id" not in warning
 
     async def test_Deadline_expiry_abandons_the_handler(self, client: awa.Client) -> None:
