@@ -453,7 +453,7 @@ async def test_a_worker_survives_all_of_that(caplog: pytest.LogCaptureFixture) -
     rig = Rig(staging)
     methods = ("observe", "attempt", "enter", "exit", "trace")
     raising = [Raising(method) for method in methods]
-    async with rig.working(observers=raising):
+    async with rig.working(observers=raising, queues={"default": 1}):
         ids = [await rig.enqueue(n) for n in range(3)]
         await trio.sleep(3)
     assert [await rig.state(i) for i in ids] == [S.COMPLETED, S.RETRYABLE, S.RETRYABLE]
