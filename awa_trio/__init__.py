@@ -11,7 +11,7 @@
 Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
 store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
 `_runtime` runs them, `_app` wires it all together. What users import is here, and in
-`awa_trio.pg` and `awa_trio.testing`.
+`awa_trio.events`, `awa_trio.pg`, `awa_trio.telemetry` and `awa_trio.testing`.
 """
 
 from ._app.app import App as App

@@ -195,6 +195,13 @@ class Fenced:
 
 
 @attrs.frozen
+class Stopped:
+    """A worker has ended."""
+
+    worker_id: int
+
+
+@attrs.frozen
 class Listening:
     """A worker hears of new jobs again, or not any more and has to poll."""
 
@@ -244,6 +251,7 @@ Event: TypeAlias = (
     | GivenUp
     | Finalized
     | Fenced
+    | Stopped
     | Listening
     | Sampled
 )
@@ -340,6 +348,9 @@ _RESULTS: dict[type, Ending] = {
 
 
 def recorded(settlement: Settlement | None) -> BaseException | None:
-    """Return the exception that a settlement records, if it is one."""
+    """Return the exception that a settlement records, if it is one; out of groups of one."""
     error = getattr(settlement, "error", None)
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        # The attempt's nursery wraps what its handler raises.
+        error = error.exceptions[0]
     return error if isinstance(error, BaseException) else None

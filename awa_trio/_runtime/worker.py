@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from .._core.errors import ConfigurationError, ResourceFailed, WorkerCrashed
-from .._core.events import Listening
+from .._core.events import Listening, Stopped
 from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.report import places
@@ -292,10 +292,13 @@ class Worker:
                 logger.warning("could not compare with the rows at the end: %s", said(error))
 
     async def _unregister(self) -> None:
+        worker_id = self._parts.life.id
         try:
             await self._parts.life.end()
         except (StoreError, trio.TooSlowError) as error:
             logger.warning("could not unregister: %s; the lease will run out", said(error))
+        if worker_id is not None and self._observers is not None:
+            self._observers.tell(Stopped(worker_id))
 
     async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a service: again if the database failed it, and down with the worker if a bug did."""

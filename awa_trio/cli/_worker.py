@@ -12,7 +12,7 @@ from typing import Annotated
 import trio
 from cyclopts import Parameter
 
-from .. import ConfigurationError, Worker, connect, run_worker
+from .. import ConfigurationError, Observer, Worker, connect, run_worker
 from ._options import Dsn, load_app
 from ._output import err
 
@@ -26,6 +26,7 @@ async def worker(
     name: str | None = None,
     listen: bool = True,
     prepare: bool = True,
+    telemetry: Annotated[bool, Parameter(negative="")] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
     dsn: Dsn = "",
 ) -> int:
@@ -50,6 +51,9 @@ async def worker(
         Hear of new jobs by LISTEN; polling finds them too.
     prepare
         Prepare statements; not through a pooler that does not support them.
+    telemetry
+        Trace and measure with OpenTelemetry's global providers, which the app's module or
+        opentelemetry-instrument has set up.
     verbose
         Log what happens to each job.
     """
@@ -60,7 +64,8 @@ async def worker(
     logging.getLogger("psycopg").setLevel(logging.INFO)
     loaded = load_app(app)
     queues = dict(map(_queue, queue)) if queue else None
-    async with connect(dsn, app=loaded, prepare=prepare) as client:
+    observers = [_telemetry()] if telemetry else []
+    async with connect(dsn, app=loaded, prepare=prepare, observers=observers) as client:
         run = partial(
             run_worker,
             loaded,
@@ -106,6 +111,14 @@ async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float)
             started = worker
             err.print(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
     return code
+
+
+def _telemetry() -> Observer:
+    try:
+        from ..telemetry import Telemetry
+    except ImportError as error:
+        raise ConfigurationError(f"--telemetry: {error}") from error
+    return Telemetry()
 
 
 def _queue(given: str) -> tuple[str, int | None]:

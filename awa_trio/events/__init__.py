@@ -29,6 +29,7 @@ from .._core.events import Sampled as Sampled
 from .._core.events import Settled as Settled
 from .._core.events import Stale as Stale
 from .._core.events import Started as Started
+from .._core.events import Stopped as Stopped
 from .._core.outcome import Lost as Lost
 from .._publish import publish as _publish
 

@@ -46,7 +46,9 @@ class Recorder(awa.Observer):
 
     def story(self) -> list[str]:
         """The names of what happened to jobs."""
-        about_workers = (events.Claimed, events.Finalized, events.Sampled, events.Listening)
+        about_workers = (
+            events.Claimed, events.Finalized, events.Sampled, events.Listening, events.Stopped,
+        )  # fmt: skip
         return [
             type(event).__name__ for event in self.all if not isinstance(event, about_workers)
         ]
