@@ -66,9 +66,11 @@ class Lab:
         self.app.task(args=B, queue="bs")(self.follow_up)
         self.client = memory_client(self.app, observers=[self.telemetry])
         self.current: list[trace.Span] = []
+        self.tasks: list[trio.lowlevel.Task] = []
 
     async def handler(self, job: awa.Job[A]) -> object:
         self.current.append(trace.get_current_span())
+        self.tasks.append(trio.lowlevel.current_task())
         match job.args.n:
             case 1:
                 with self.tracer.start_as_current_span("mine"):
@@ -306,6 +308,7 @@ async def test_a_slot_leaves_no_span_behind(lab: Lab) -> None:
             await lab.client.enqueue(A())
         await trio.sleep(5)
         worker.stop()
+    assert len(set(lab.tasks)) == 1, "the same task goes on, in a clean context"
     assert len({span.get_span_context().span_id for span in lab.current}) == 3
     assert len({context(span).trace_id for span in lab.named("process as")}) == 3
 

@@ -323,24 +323,12 @@ class Ledger:
     def settled(self, entry: Entry, answer: Settled) -> None:
         """See `finalize.Clerk`."""
         self._let_go(entry.attempt)
-        move = entry.plan.move
-        job = _job(entry)
         if not answer.applied:
-            self.counts.stale += 1
-            logger.info(
-                "the settlement of %s under lease %d came too late: nothing was written",
-                describe(job, entry.worker_id),
-                move.run_lease,
-                extra=about(job, entry.worker_id),
-            )
-            staged = events.staged_of(entry.plan)
-            if staged and entry.attempt is not None:
-                self._discard(entry.attempt, staged, "stale")
-            if self._observers is not None:
-                self._observers.tell(events.Stale(events.ref(job), entry.worker_id))
+            self._stale(entry)
             return
-        self.counts.settled[move.to_state] += 1
+        self.counts.settled[entry.plan.move.to_state] += 1
         if answer.duplicate_of is not None:
+            job = _job(entry)
             logger.warning(
                 "%s could not have its unique key back: job %d holds it",
                 describe(job, entry.worker_id),
@@ -353,15 +341,25 @@ class Ledger:
                 self.dispatcher.got_work(insert.queue)
             else:
                 self.counts.duplicates += 1
-                logger.debug(
-                    "%s: a follow-up of kind %s was left out: job %s holds its unique key",
-                    describe(job, entry.worker_id),
-                    insert.kind,
-                    inserted.holder_id,
-                    extra=about(job, entry.worker_id),
-                )
+                if logger.isEnabledFor(logging.DEBUG):
+                    _log_skip(entry, insert.kind, inserted.holder_id)
         if self._observers is not None:
             self._tell_settled(entry, answer)
+
+    def _stale(self, entry: Entry) -> None:
+        self.counts.stale += 1
+        job = _job(entry)
+        logger.info(
+            "the settlement of %s under lease %d came too late: nothing was written",
+            describe(job, entry.worker_id),
+            entry.plan.move.run_lease,
+            extra=about(job, entry.worker_id),
+        )
+        staged = events.staged_of(entry.plan)
+        if staged and entry.attempt is not None:
+            self._discard(entry.attempt, staged, "stale")
+        if self._observers is not None:
+            self._observers.tell(events.Stale(events.ref(job), entry.worker_id))
 
     def given_up(self, entry: Entry) -> None:
         """See `finalize.Clerk`."""
@@ -512,6 +510,18 @@ def _job(entry: Entry) -> Named:
     subject = entry.plan.subject
     assert subject is not None, "whoever plans says for which job"
     return subject
+
+
+def _log_skip(entry: Entry, kind: str, holder_id: int | None) -> None:
+    """Say that a follow-up duplicates a job: where "why is there no B" is looked for."""
+    job = _job(entry)
+    logger.debug(
+        "%s: a follow-up of kind %s was left out: job %s holds its unique key",
+        describe(job, entry.worker_id),
+        kind,
+        holder_id,
+        extra=about(job, entry.worker_id),
+    )
 
 
 def _keeps(plan: Plan | None) -> bool:
