@@ -27,6 +27,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import awa_trio as awa
 from awa_trio import events
+from awa_trio._pg.connection import TrioConnection
 from awa_trio._seam.values import Want
 from awa_trio.telemetry import Telemetry, _metrics, _names
 from awa_trio.testing import Worked, memory_client, work_one
@@ -414,6 +415,37 @@ def test_an_asyncio_client_is_traced_too(lab: Lab, migrated: str) -> None:
     [span] = lab.named("send as")
     assert traceparent is not None
     assert f"{context(span).span_id:016x}" in traceparent
+
+
+async def test_the_span_of_an_attempt_that_completes_itself_ends_with_it(
+    lab: Lab, migrated: str
+) -> None:
+    app = awa.App()
+
+    async def handler(job: awa.Job[A]) -> None:
+        async with await TrioConnection.connect(migrated, autocommit=True) as connection:
+            async with job.complete_in(connection) as transaction:
+                await transaction.enqueue(B())
+        assert lab.named("process as") == []
+        await trio.sleep(0.1)
+
+    app.task(args=A, queue="as")(handler)
+    app.declare(B, queue="bs")
+    async with awa.connect(migrated, app=app, observers=[lab.telemetry]) as client:
+        await client.enqueue(A())
+        await work_one(app, client)
+        [follow_up] = await client.jobs.list(kind="b")
+    [span] = lab.named("process as")
+    [sent] = lab.named("send bs")
+    assert facts(span)["awa_trio.job.state"] == "completed"
+    assert facts(span)["awa_trio.attempt.ending"] == "completed"
+    assert span.end_time is not None
+    assert span.start_time is not None
+    assert span.end_time - span.start_time > 100_000_000
+    assert parent(sent) == context(span).span_id
+    assert follow_up.traceparent is not None
+    assert f"{context(span).span_id:016x}" in follow_up.traceparent
+    assert lab.telemetry._spans._open == {}
 
 
 # ---- metrics

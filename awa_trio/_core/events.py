@@ -140,7 +140,8 @@ class Settled:
     from_state: JobState
     to_state: JobState
     registered: tuple[Insert, ...] = ()
-    """Follow-ups of functions such as those of `App.on_completed`."""
+    """Follow-ups of functions such as those of `App.on_completed`, and those enqueued in a
+    transaction of the handler's own."""
     staged: tuple[Insert, ...] = ()
     """Follow-ups that the attempt staged."""
     duplicate_of: int | None = None
@@ -347,9 +348,9 @@ _RESULTS: dict[type, Ending] = {
 }
 
 
-def recorded(settlement: Settlement | None) -> BaseException | None:
-    """Return the exception that a settlement records, if it is one; out of groups of one."""
-    error = getattr(settlement, "error", None)
+def recorded(by: Settlement | EndedHow) -> BaseException | None:
+    """Return the exception that a settlement records, or an ending has; out of groups of one."""
+    error = getattr(by, "error", None)
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         # The attempt's nursery wraps what its handler raises.
         error = error.exceptions[0]

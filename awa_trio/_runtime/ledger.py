@@ -284,7 +284,7 @@ class Ledger:
                 events.ending(ended, settlement, sealed.poison is not None),
                 trio.current_time() - observed.at,
                 tuple([one.kind for one in sealed.follow_ups]),
-                events.recorded(settlement),
+                events.recorded(ended if settlement is None else settlement),
             )
         )
 

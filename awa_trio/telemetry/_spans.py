@@ -31,6 +31,8 @@ class _Open:
     span: Span
     ended: int | None = None
     """Nanoseconds of the wall clock."""
+    settled: bool = False
+    """Whether the fate is known and the attempt goes on: it completed its job itself."""
 
 
 class Spans:
@@ -137,7 +139,8 @@ class Spans:
                 pass
 
     def _ended(self, event: events.Ended) -> None:
-        found = self._open.get((event.worker_id, event.job.id, event.job.attempt))
+        key = (event.worker_id, event.job.id, event.job.attempt)
+        found = self._open.get(key)
         if found is None:
             return
         found.ended = time.time_ns()
@@ -147,15 +150,23 @@ class Spans:
         elif event.ending is events.Ending.LEASE_LOST:
             found.span.set_attribute(names.ERROR_TYPE, str(event.ending))
             found.span.set_status(Status(StatusCode.ERROR, str(event.ending)))
+        if found.settled:
+            del self._open[key]
+            found.span.end()
 
     def _close(self, job: events.JobRef, worker_id: int | None, state: str) -> Span | None:
         if worker_id is None:
             return None
-        found = self._open.pop((worker_id, job.id, job.attempt), None)
+        key = (worker_id, job.id, job.attempt)
+        found = self._open.get(key)
         if found is None:
             return None
         found.span.set_attribute(names.STATE, state)
-        found.span.end(found.ended)
+        if found.ended is None:
+            found.settled = True
+        else:
+            del self._open[key]
+            found.span.end(found.ended)
         return found.span
 
     def _sent(self, made: events.Insert, parent: contexts.Context) -> None:

@@ -201,7 +201,7 @@ async def _complete_in(
 
     job._buffer.withdraw()
     try:
-        tx = CompletionTransaction(connection, job.id, job._prepare, insert)
+        tx = CompletionTransaction(connection, job._row, job._prepare, insert)
         try:
             yield tx
         finally:

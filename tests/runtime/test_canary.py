@@ -103,6 +103,10 @@ async def sing(job: awa.Job[Sing]) -> object:
     about: dict[str, Any] = {"metadata": {"secret": CANARY}, "tags": [CANARY]}
     job.enqueue_on_completion(Echo(), unique_opts={}, **about)
     job.enqueue_on_completion(Echo(), unique_opts={}, **about)
+    job.progress.set(percent=50, message=job.args.secret, metadata={CANARY: job.args.secret})
+    if job.args.mode not in CUT:
+        await job.flush_progress()
+    job.set_output({"secret": job.args.secret})
     match job.args.mode:
         case "raise":
             raise ValueError(job.args.secret) from LookupError(job.args.secret)
@@ -126,6 +130,10 @@ async def sing(job: awa.Job[Sing]) -> object:
             return awa.Cancel(job.args.secret)
         case "return":
             return job.args.secret
+        case "bad progress":
+            job.progress.set(percent=job.args.secret, message="\0" + CANARY)  # type: ignore[arg-type]
+        case "bad output":
+            job.set_output({CANARY: object()})
         case "poison":
             job.enqueue_on_completion(Echo(), priority=job.args.secret)  # type: ignore[arg-type]
         case "poison, swallowed":
@@ -144,7 +152,7 @@ async def sing(job: awa.Job[Sing]) -> object:
             await thief[0](job.id)
         case "will not end":
             with trio.CancelScope(shield=True):
-                await trio.sleep(0.6)
+                await trio.sleep(2)
         case _:
             pass
     return None
@@ -159,7 +167,7 @@ async def raising() -> None:
 
 
 MODES = [
-    "complete", "spec raises", "raise", "raise a note", "raise in a nursery",
+    "complete", "spec raises", "bad progress", "bad output", "raise", "raise a note", "raise in a nursery",
     "raise what cannot be printed", "exhausted spec raises", "terminal", "retry", "snooze",
     "cancel", "return", "poison", "poison, swallowed", "too late",
 ]  # fmt: skip
@@ -289,7 +297,7 @@ class Canary:
         said = "\n".join(ear.said)
         for path in (
             "raised ValueError at test_canary.py", "raised UndecodableArgs", "was cut",
-            "returned a str", "was left out", "failed without its follow-up", "rescuing",
+            "returned a str", "was left out", "was settled without its follow-up", "rescuing",
             "too late", "discarded", "ended at last", "Complaining raised ValueError",
         ):  # fmt: skip
             assert path in said, path

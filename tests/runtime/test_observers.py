@@ -150,7 +150,7 @@ async def test_a_shutdown_hands_back_and_says_so() -> None:
 async def test_a_job_cancelled_by_someone_is_told_by_both() -> None:
     rig, seen = Rig(staging), Recorder()
     rig.client._observers = observers_or_none([seen])
-    rig.client.jobs._observers = rig.client._observers
+    rig.client.jobs._mover._observers = rig.client._observers
     async with rig.working(observers=[seen]):
         job_id = await rig.enqueue(6)
         await trio.sleep(2)
