@@ -11,7 +11,8 @@
 Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
 store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
 `_runtime` runs them, `_app` wires it all together. What users import is here, and in
-`awa_trio.callbacks`, `awa_trio.pg` and `awa_trio.testing`.
+`awa_trio.callbacks`, `awa_trio.events`, `awa_trio.pg`, `awa_trio.telemetry` and
+`awa_trio.testing`.
 """
 
 from ._app.app import App as App
@@ -66,6 +67,7 @@ from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
 from ._core.job import JobRow as JobRow
 from ._core.job import JobState as JobState
+from ._core.observer import Observer as Observer
 from ._core.progress import JobProgress as JobProgress
 from ._core.request import EnqueueOptions as EnqueueOptions
 from ._core.request import EnqueueRequest as EnqueueRequest

@@ -53,6 +53,8 @@ LAYERS: dict[str, set[str]] = {
     },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
+    "events": {"_core"},
+    "telemetry": {"events", "attrs", "time", "opentelemetry"},
     "testing": {
         "_core",
         "_seam",
@@ -67,7 +69,17 @@ LAYERS: dict[str, set[str]] = {
         "pytest",
     },
     "callbacks": {"time"},
-    "cli": {"pg", "callbacks", "demo", "attrs", "trio", "cyclopts", "rich", "psycopg"},
+    "cli": {
+        "pg",
+        "callbacks",
+        "demo",
+        "telemetry",
+        "attrs",
+        "trio",
+        "cyclopts",
+        "rich",
+        "psycopg",
+    },
     "demo": {"pg", "attrs", "trio", "random"},
 }
 
@@ -76,7 +88,7 @@ LAYERS: dict[str, set[str]] = {
 #: when a thread stages, or reports progress, while the loop seals.
 WATCHED = {
     *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio",
-    "cyclopts", "rich", "pytest", "asyncio", "random", "secrets", "socket", "threading", "time",
+    "cyclopts", "rich", "pytest", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
 }  # fmt: skip
 EXCEPTIONS = {("_core/staging.py", "threading"), ("_core/progress.py", "threading")}
 

@@ -14,10 +14,19 @@ import pytest
 
 import awa_trio
 import awa_trio.callbacks
+import awa_trio.events
 import awa_trio.pg
+import awa_trio.telemetry
 import awa_trio.testing
 
-MODULES = [awa_trio, awa_trio.callbacks, awa_trio.pg, awa_trio.testing]
+MODULES = [
+    awa_trio,
+    awa_trio.callbacks,
+    awa_trio.events,
+    awa_trio.pg,
+    awa_trio.telemetry,
+    awa_trio.testing,
+]
 NAMES = [(m, n) for m in MODULES for n in sorted(vars(m)) if not n.startswith("_") and not isinstance(getattr(m, n), ModuleType)]  # fmt: skip
 IDS = [f"{m.__name__}.{n}" for m, n in NAMES]
 

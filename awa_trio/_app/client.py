@@ -14,12 +14,15 @@ from typing import Any, Protocol, Unpack, final
 import anyio
 import psycopg
 
+from .._core import events
 from .._core.arguments import MAX_INT4, check_string, check_type, check_whole
 from .._core.errors import InvalidTransition, JobNotFound
-from .._core.job import JobDetails, JobState
+from .._core.job import JobDetails, JobState, PreparedInsert
 from .._core.jsontext import MAX_INT
+from .._core.observer import Observer
 from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
+from .._runtime.observing import Observers, observers_or_none
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from . import calls
@@ -27,7 +30,7 @@ from .app import App
 from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
-from .joining import enqueue_many_prepared, prepare, prepare_many
+from .joining import enqueue_many_prepared, enqueueing, prepare, prepare_many, told
 from .moving import Mover
 
 
@@ -56,10 +59,14 @@ class Client:
     asyncio it may have.
     """
 
-    def __init__(self, backend: Backend, app: App | None) -> None:
+    def __init__(
+        self, backend: Backend, app: App | None, observers: Sequence[Observer] = ()
+    ) -> None:
         self._backend = backend
         self._app = app
-        mover = Mover(backend.store, app)
+        self._watching = tuple(observers)
+        self._observers = observers_or_none(observers)
+        mover = Mover(backend.store, app, self._observers)
         self.jobs = Jobs(backend.store, mover)
         self.dlq = DeadLetters(backend.store)
         self.callbacks = Callbacks(backend.store, mover)
@@ -116,9 +123,15 @@ class Client:
         """
         return await self._enqueue(prepare_many(self._app, jobs, options))
 
-    async def _enqueue(self, jobs: list[Any]) -> list[Enqueued]:
-        with public_errors("enqueueing"):
-            return await self._backend.store.enqueue(jobs)
+    async def _enqueue(self, jobs: list[PreparedInsert]) -> list[Enqueued]:
+        if self._observers is None or not jobs:
+            with public_errors("enqueueing"):
+                return await self._backend.store.enqueue(jobs)
+        with enqueueing(self._observers, self._app, jobs) as watched:
+            with public_errors("enqueueing"):
+                answers = await self._backend.store.enqueue(watched)
+            self._observers.tell(told(watched, answers))
+        return answers
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -138,7 +151,8 @@ class Client:
             with transaction_errors("opening a transaction"):
                 connection = await block.enter_async_context(self._backend.connection())
                 await block.enter_async_context(connection.transaction())
-            yield Transaction(connection, self._app)
+            transaction = Transaction(connection, self._app, self._observers)
+            yield transaction
         except BaseException as error:
             # Rolling back is bounded too; a connection that cannot is closed, which does it.
             with anyio.move_on_after(calls.CALL_TIMEOUT), suppress(psycopg.Error):
@@ -147,16 +161,24 @@ class Client:
             raise
         with transaction_errors("committing a transaction, which may have happened"):
             await block.aclose()
+        transaction._committed()
 
 
 @final
 class Transaction:
     """An open transaction; `Client.transaction` makes one."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], app: App | None) -> None:
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        app: App | None,
+        observers: Observers | None = None,
+    ) -> None:
         self.connection = connection
         """The connection, for statements of your own."""
         self._app = app
+        self._observers = observers
+        self._events: list[events.Enqueued] = []
 
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job that exists if and when this transaction commits.
@@ -168,8 +190,7 @@ class Transaction:
           UnknownKind: the client was given an app, which does not know the kind; likewise.
           psycopg.Error: the database refused it, and the transaction with it.
         """
-        prepared = prepare(self._app, args, options)
-        return (await enqueue_many_prepared(self.connection, [prepared]))[0]
+        return (await self._enqueue([prepare(self._app, args, options)]))[0]
 
     async def enqueue_many(
         self, jobs: Iterable[object], /, **options: Unpack[EnqueueOptions]
@@ -184,7 +205,21 @@ class Transaction:
           psycopg.Error: as `enqueue`.
         """
         prepared = prepare_many(self._app, jobs, options)
-        return await enqueue_many_prepared(self.connection, prepared) if prepared else []
+        return await self._enqueue(prepared) if prepared else []
+
+    async def _enqueue(self, jobs: list[PreparedInsert]) -> list[Enqueued]:
+        if self._observers is None:
+            return await enqueue_many_prepared(self.connection, jobs)
+        with enqueueing(self._observers, self._app, jobs) as watched:
+            answers = await enqueue_many_prepared(self.connection, watched)
+        self._events.append(told(watched, answers))
+        return answers
+
+    def _committed(self) -> None:
+        """Tell observers, now that it is true."""
+        if self._observers is not None:
+            for event in self._events:
+                self._observers.tell(event)
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import psycopg
 
 from .._core.arguments import check_type, check_whole
 from .._core.errors import ConfigurationError, DatabaseUnavailable
+from .._core.observer import Observer
 from .._pg.pool import Pool
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
@@ -57,6 +58,7 @@ async def connect(
     app: App | None = None,
     pool_size: int = 10,
     prepare: bool = True,
+    observers: Iterable[Observer] = (),
 ) -> AsyncIterator[Client]:
     """Connect to a database, as an async context manager, on Trio or on asyncio.
 
@@ -68,6 +70,7 @@ async def connect(
       pool_size: the most connections of the client's; a worker has its own.
       prepare: prepare statements; turn it off behind a pooler in transaction mode that
           does not support them.
+      observers: told what the client does, and its workers.
 
     Raises:
       ConfigurationError: the DSN cannot be parsed, or the pool is too small or large.
@@ -95,4 +98,4 @@ async def connect(
             ) from error
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
-        yield Client(PgBackend(opener, pool), app)
+        yield Client(PgBackend(opener, pool), app, tuple(observers))

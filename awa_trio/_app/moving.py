@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from .._core import events
 from .._core.errors import FollowUpError, FollowUpsUnknown, UniqueConflict
 from .._core.job import JobDetails
 from .._core.outcome import Requested, settle
 from .._core.plan import Plan, outcome_of
 from .._core.registry import Registry
 from .._core.staging import NOTHING_STAGED
+from .._runtime.observing import Observers
 from .._runtime.planner import Planner
 from .._seam.errors import KeyTaken
 from .._seam.protocol import Store
@@ -31,13 +33,18 @@ class Mover:
     Args:
       store: where they are.
       app: knows the follow-ups of its kinds; None if the client was given none.
+      observers: told what becomes of jobs.
     """
 
-    def __init__(self, store: Store, app: App | None) -> None:
+    def __init__(
+        self, store: Store, app: App | None, observers: Observers | None = None
+    ) -> None:
         self._store = store
         self._has_app = app is not None
         self._registry = Registry() if app is None else registry_of(app)
-        self._planner = Planner(self._registry, Random())
+        self._observers = observers
+        trace = None if observers is None else observers.trace
+        self._planner = Planner(self._registry, Random(), trace=trace)
 
     async def move(
         self,
@@ -85,4 +92,7 @@ class Mover:
                 )
         except KeyTaken as error:
             raise UniqueConflict(job.id, error.holder_id) from error
+        if settled.applied and self._observers is not None:
+            made = [(one.id, one.holder_id) for one in settled.insertions]
+            self._observers.tell(events.settled(plan, made))
         return settled.applied

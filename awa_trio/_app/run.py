@@ -10,7 +10,9 @@ import trio
 
 from .._core.arguments import check_seconds, check_string, check_type, check_whole
 from .._core.errors import ConfigurationError, DatabaseUnavailable
+from .._core.observer import Observer
 from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
+from .._runtime.observing import observers_or_none
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
 from .app import App, registry_of, worker_queues
@@ -32,6 +34,7 @@ async def run_worker(
     name: str | None = None,
     listen: bool = True,
     max_waiting: int = MAX_WAITING,
+    observers: Iterable[Observer] = (),
     random: Random | None = None,
     resources: Mapping[Any, object] | None = None,
     task_status: trio.TaskStatus[Worker] = trio.TASK_STATUS_IGNORED,
@@ -59,6 +62,7 @@ async def run_worker(
           polling finds them too.
       max_waiting: attempts that may wait for callbacks in its memory; with more it claims
           nothing new.
+      observers: told what happens, together with those of the client.
       random: for jitter.
       resources: instances to give to handlers in place of the app's resources, by the type
           they are requested as; opened, and closed, by the caller.
@@ -103,6 +107,7 @@ async def run_worker(
             random=random or Random(),
             resources=resources,
             max_waiting=max_waiting,
+            observers=observers_or_none(client._watching, observers),
         )
         try:
             await worker.serve(lambda: task_status.started(worker))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -63,13 +63,13 @@ class PreparedInsert:
 
     kind: str
     queue: str
-    args: bytes
+    args: bytes = attrs.field(repr=False)
     """Compact JSON, as ASCII."""
     priority: int = 2
     max_attempts: int = 25
-    metadata: bytes | None = None
+    metadata: bytes | None = attrs.field(default=None, repr=False)
     """A compact JSON object, as ASCII; None for an empty one."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = attrs.field(default=(), repr=False)
     run_at: datetime | None = None
     """Earliest start, timezone-aware; None for at once."""
     unique_key: bytes | None = None
@@ -155,10 +155,34 @@ class JobRow:
         value = self.all_metadata.get(TRIGGERED_BY)
         return value if isinstance(value, int) else None
 
+    @property
+    def trace(self) -> dict[str, str]:
+        """The W3C trace context it was enqueued in: ``traceparent``, ``tracestate``; or empty."""
+        if self.raw_metadata is None or _TRACED not in self.raw_metadata:
+            return {}
+        found = {name: self.all_metadata.get(RESERVED + name) for name in TRACE}
+        return {name: value for name, value in found.items() if isinstance(value, str)}
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C ``traceparent`` of whoever enqueued it; None if nobody traced that."""
+        return self.trace.get("traceparent")
+
 
 #: Metadata keys that users may not set.
 RESERVED = "awa:"
 TRIGGERED_BY = "awa:triggered_by"
+
+#: What a trace context consists of; kept under reserved keys of these names.
+TRACE = ("traceparent", "tracestate")
+_TRACED = b'"awa:traceparent"'
+
+
+def reserved_trace(trace: Mapping[str, str] | None) -> dict[str, str | int]:
+    """Return the reserved metadata that keeps a trace context."""
+    if not trace:
+        return {}
+    return {RESERVED + name: trace[name] for name in TRACE if name in trace}
 
 
 @attrs.frozen

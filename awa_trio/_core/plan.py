@@ -98,6 +98,8 @@ class Plan:
     """What was decided, for those who observe it."""
     left_out: tuple[FollowUpError, ...] = ()
     """Registered follow-ups that could not be made, where the move must not wait for them."""
+    subject: Subject | None = None
+    """The job it is for, for those who name it."""
 
 
 class Outcome(enum.Enum):
@@ -246,6 +248,7 @@ def plan(
         inserts=(*registered, *staged) if registered else staged,
         settlement=settlement,
         left_out=tuple(broken),
+        subject=job,
     )
 
 
@@ -254,7 +257,8 @@ def plan_completed(settlement: ToCompleted, job: Subject) -> Plan:
 
     Nearly every attempt ends here.
     """
-    return Plan(transition(settlement, job, fraction=0), settlement.follow_ups, settlement)
+    move = transition(settlement, job, fraction=0)
+    return Plan(move, settlement.follow_ups, settlement, (), job)
 
 
 def transition(

@@ -81,6 +81,12 @@ def headline(error: BaseException | str) -> str:
     return "; ".join(names)
 
 
+def places(error: BaseException) -> str:
+    """Return a traceback without messages: where it was raised, and nothing of what it says."""
+    lines = traceback.format_tb(error.__traceback__)
+    return "".join([*lines, type(error).__qualname__])
+
+
 def _one(error: BaseException) -> str:
     message = _message(error)
     lines = [f"{_name(error)}: {message}" if message else _name(error)]

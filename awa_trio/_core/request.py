@@ -311,6 +311,15 @@ def replacements(
     )
 
 
+def stamped(
+    job: PreparedInsert, codec: Codec, reserved: Mapping[str, str | int]
+) -> PreparedInsert:
+    """Add reserved metadata, which a job has none of yet; its size stays the same."""
+    own = codec.encode(dict(reserved), dict, root="metadata")
+    metadata = own if job.metadata is None else job.metadata[:-1] + b"," + own[1:]
+    return attrs.evolve(job, metadata=metadata)
+
+
 def public_metadata(metadata: bytes | str | None) -> dict[str, Any]:
     """Decode a job's metadata as its handler sees it: without what is reserved."""
     if metadata is None:

@@ -120,6 +120,10 @@ class Timings:
     prune_interval: float = _seconds(default=60.0, least=0.01)
     """Seconds between removals of jobs whose retention has passed."""
 
+    sample_interval: float = _seconds(default=15.0, least=0.01)
+    """Seconds between `events.Sampled`, if there is an observer: each costs one query, of a
+    few index entries for an idle queue and 10,000 at most for a busy one."""
+
     finalize_deadline: float = _seconds(default=20.0, least=0.05)
     """Seconds in which a settlement must commit. Below the lease, so that a worker
     that cannot settle a job leaves it to rescue rather than fight over it."""

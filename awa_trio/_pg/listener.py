@@ -35,6 +35,7 @@ class Listener:
           understood the payload; anyone may NOTIFY, so one that nobody understands is
           counted and ignored. Must not block.
       look: called after each (re)connection: anything may have been missed.
+      lost: called when a connection is lost.
       ping: seconds of silence after which the connection must prove that it lives.
       backoff: the shortest and the longest pause before connecting again, in seconds,
           doubled at each failure, half of it random.
@@ -47,6 +48,7 @@ class Listener:
         hear: Hear,
         look: Callable[[], None],
         *,
+        lost: Callable[[], None] | None = None,
         ping: float = 10.0,
         backoff: tuple[float, float] = (0.05, 5.0),
     ) -> None:
@@ -54,6 +56,7 @@ class Listener:
         self._channels = tuple(channels)
         self._hear = hear
         self._look = look
+        self._lost = lost
         self._ping = ping
         self._backoff = backoff
         self.connections = 0
@@ -86,6 +89,8 @@ class Listener:
                     raise
                 if self.connected:
                     pause = self._backoff[0]
+                    if self._lost is not None:
+                        self._lost()
                 self.connected = False
                 logger.warning(
                     "the listener lost its connection (%s): connecting again in about %.2g s",

@@ -10,6 +10,7 @@ Source: ADR-046, "When staged follow-ups commit"; ADR 0003 of this project.
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import logging
 import math
@@ -22,6 +23,8 @@ import attrs
 import trio
 
 from .._core.callbacks import Registered
+from .._core.events import Started
+from .._core.naming import about, describe
 from .._core.outcome import Abandoned, Cut, Ended, Raised, Returned, leaves
 from .._core.plan import Plan, annotate
 from .._core.report import headline
@@ -68,6 +71,16 @@ class OwnCompletion(enum.Enum):
 _COMPLETED = Returned(Completed())
 
 
+@attrs.frozen
+class Observed:
+    """What observers were told of an attempt, and the context they made for it."""
+
+    started: Started
+    at: float
+    """By Trio's clock."""
+    context: contextvars.Context
+
+
 class Attempt:
     """One run of a handler, from claim to settlement.
 
@@ -87,6 +100,7 @@ class Attempt:
         "error",
         "job",
         "lent",
+        "observed",
         "own_completion",
         "scope",
         "settled",
@@ -121,6 +135,8 @@ class Attempt:
         self.thread_lent = False
         """Whether others may have its thread's place too."""
         self._left = math.inf
+        self.observed: Observed | None = None
+        """What observers were told of it, if there are any and it began."""
         self._cut_by: Cut | None = None
         self._cut_at = math.inf
 
@@ -236,6 +252,7 @@ class Attempt:
                 " awa.Completed, RetryAfter, Snooze, Cancel, WaitForCallback",
                 kind,
                 type(result).__name__,
+                extra=self.about(),
             )
         return Completed()
 
@@ -282,8 +299,11 @@ class Attempt:
 
     def describe(self) -> str:
         """How log messages name the attempt: never by its arguments."""
-        job = self.claimed
-        return f"job {job.id} ({job.kind}, attempt {job.attempt} of {job.max_attempts})"
+        return describe(self.claimed, self.worker_id)
+
+    def about(self) -> dict[str, Any]:
+        """What log records have beside their message."""
+        return about(self.claimed, self.worker_id)
 
 
 async def _in_nursery(handler: Callable[[], Awaitable[object]], job: Job[Any]) -> object:
@@ -337,9 +357,10 @@ def log_end(attempt: Attempt, ended: Ended) -> None:
     """Say how an attempt ended, where that is worth saying."""
     match ended:
         case Raised(error):
-            logger.info("%s raised %s", attempt.describe(), headline(error))
+            raised = headline(error)
+            logger.info("%s raised %s", attempt.describe(), raised, extra=attempt.about())
         case Abandoned(by):
-            logger.info("%s was cut: %s", attempt.describe(), by.value)
+            logger.info("%s was cut: %s", attempt.describe(), by.value, extra=attempt.about())
         case _:
             pass
 
@@ -354,18 +375,21 @@ def log_end_after_completion(attempt: Attempt, ended: Ended) -> None:
                 "%s returned %s after it had completed the job, which stays completed",
                 attempt.describe(),
                 type(result).__name__,
+                extra=attempt.about(),
             )
         case Raised(error):
             logger.error(
                 "%s raised %s after it had completed the job, which stays completed",
                 attempt.describe(),
                 headline(error),
+                extra=attempt.about(),
             )
         case Abandoned(by):
             logger.info(
                 "%s was cut after it had completed the job, which stays completed: %s",
                 attempt.describe(),
                 by.value,
+                extra=attempt.about(),
             )
         case _:
             raise AssertionError(f"no attempt ends with {ended!r}")

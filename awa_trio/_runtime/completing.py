@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from .._core.errors import DatabaseUnavailable, InvalidTransition, LeaseLost
-from .._core.job import PreparedInsert
+from .._core.job import JobRow, PreparedInsert
 from .._core.outcome import Returned, ToFailed
 from .._core.plan import Plan, annotate
 from .._core.request import EnqueueOptions
@@ -32,6 +32,7 @@ from .attempt import Attempt, OwnCompletion, leave
 from .finalize import Entry
 from .job import Job, Prepare, output_of
 from .ledger import Ledger
+from .observing import said
 from .planner import Planner
 from .public_errors import public_error
 
@@ -56,12 +57,12 @@ class CompletionTransaction(Generic[ConnectionT]):
     def __init__(
         self,
         connection: ConnectionT,
-        job_id: int,
+        job: JobRow,
         prepare: Prepare,
         insert: Callable[[Sequence[PreparedInsert]], Awaitable[list[Enqueued]]],
     ) -> None:
         self.connection = connection
-        self._job_id = job_id
+        self._job = job
         self._prepare = prepare
         self._insert = insert
         self._inserted: list[tuple[PreparedInsert, Enqueued]] = []
@@ -79,7 +80,7 @@ class CompletionTransaction(Generic[ConnectionT]):
           psycopg.Error: the database refused it, and the transaction with it.
           DatabaseUnavailable: the connection was lost.
         """
-        return (await self._enqueue([self._prepare(args, options, self._job_id)]))[0]
+        return (await self._enqueue([self._prepare(args, options, self._job)]))[0]
 
     async def enqueue_many(
         self, jobs: Iterable[object], /, **options: Unpack[EnqueueOptions]
@@ -95,9 +96,7 @@ class CompletionTransaction(Generic[ConnectionT]):
           psycopg.Error: as `enqueue`.
           DatabaseUnavailable: as `enqueue`.
         """
-        return await self._enqueue(
-            [self._prepare(args, options, self._job_id) for args in jobs]
-        )
+        return await self._enqueue([self._prepare(args, options, self._job) for args in jobs])
 
     async def _enqueue(self, prepared: list[PreparedInsert]) -> list[Enqueued]:
         if not self._open:
@@ -161,7 +160,7 @@ class Completer:
                     if not joined.running:
                         raise _stale(attempt)
                     tx = CompletionTransaction(
-                        connection, claimed.id, self._planner.prepare, joined.enqueue
+                        connection, claimed, self._planner.prepare, joined.enqueue
                     )
                     try:
                         yield tx
@@ -220,6 +219,7 @@ class Completer:
         logger.warning(
             "%s: the connection was lost while it committed; finding out whether it did",
             attempt.describe(),
+            extra=attempt.about(),
         )
         committed: bool | None = None
         with trio.move_on_after(SHIELD) as shield:
@@ -252,7 +252,7 @@ class Completer:
                         claimed.id, claimed.run_lease, transaction
                     )
             except (StoreError, trio.TooSlowError) as error:
-                logger.info("%s: %s", attempt.describe(), str(error) or "no answer")
+                logger.info("%s: %s", attempt.describe(), said(error), extra=attempt.about())
             else:
                 if known is not None:
                     return known

@@ -16,11 +16,13 @@ from random import Random
 
 import trio
 
+from .._core import events
 from .._core.settings import QueueSettings, Timings
 from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
 from .._seam.protocol import Working
-from .._seam.values import Want
+from .._seam.values import Claimed, Want
 from .attempt import Attempt
+from .observing import Observers, said
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -86,6 +88,7 @@ class Dispatcher:
       timings: how often to look.
       random: for the jitter of the polls.
       max_waiting: attempts that may wait for callbacks at once; with more nothing is claimed.
+      observers: told of each claim.
     """
 
     def __init__(
@@ -102,11 +105,13 @@ class Dispatcher:
         timings: Timings,
         random: Random,
         max_waiting: int,
+        observers: Observers | None = None,
     ) -> None:
         self._store = store
         self._max_waiting = max_waiting
         self.waiting = 0
         """Attempts that wait for callbacks, and whose slots others may have."""
+        self._observers = observers
         self._queues = {slots.queue: slots for slots in queues}
         self._kinds = kinds
         self._hold = hold
@@ -141,6 +146,10 @@ class Dispatcher:
         """Whether this worker could run a job of the queue at once."""
         slots = self._queues.get(queue)
         return slots is not None and slots.free > 0
+
+    def slots(self) -> list[Slots]:
+        """Those of each queue."""
+        return list(self._queues.values())
 
     def _freed(self, slots: Slots) -> None:
         slots.free += 1
@@ -222,9 +231,7 @@ class Dispatcher:
                 self._uncertain()
                 delay = min(self._timings.poll_interval * 2 ** min(failures, 5), 10.0)
                 delay *= self._random.uniform(0.5, 1.0)
-                logger.warning(
-                    "claiming: %s; trying again in %.2g s", str(error) or "no answer", delay
-                )
+                logger.warning("claiming: %s; trying again in %.2g s", said(error), delay)
                 await trio.sleep(delay)
                 continue
             failures = 0
@@ -244,10 +251,13 @@ class Dispatcher:
                 # News that comes while the claim is under way must not be forgotten.
                 slots.may_have_more = False
                 slots.promised = want.most
+            asked = trio.current_time()
             try:
                 with trio.fail_after(self._timings.call_timeout):
                     jobs = await self._store.claim(worker_id, wants, self._kinds)
                 self.claims += 1
+                if self._observers is not None:
+                    self._tell(worker_id, wants, jobs, trio.current_time() - asked)
                 got = dict.fromkeys([want.queue for want in wants], 0)
                 for job in jobs:
                     got[job.queue] += 1
@@ -271,6 +281,14 @@ class Dispatcher:
             elif not slots.may_have_more:
                 short.append(slots)
         return short
+
+    def _tell(
+        self, worker_id: int, wants: Sequence[Want], jobs: Sequence[Claimed], seconds: float
+    ) -> None:
+        assert self._observers is not None
+        queues = tuple([want.queue for want in wants])
+        claimed = events.Claimed(worker_id, queues, tuple(map(events.ref, jobs)), seconds)
+        self._observers.tell(claimed)
 
     async def _due_in(self, short: Sequence[Slots]) -> float:
         """Seconds until a queue that had too little has something again, by itself."""

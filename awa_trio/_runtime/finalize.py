@@ -15,17 +15,20 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
 
+from .._core.events import Finalized
+from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.settings import Timings
 from .._seam.errors import Fenced, LockTimeout, Rejected, StoreError, Transient
 from .._seam.protocol import Working
 from .._seam.values import STALE, Settled
 from .attempt import Attempt
+from .observing import Observers, said
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -67,6 +70,8 @@ class Entry:
     """When to give up, by Trio's clock."""
     answered: trio.Event | None = None
     """Set when it is settled or given up, for those who wait for that."""
+    rescued: Lost | None = None
+    """Why the attempt was taken from its worker; None if it was not."""
 
     @property
     def keys(self) -> Iterator[bytes]:
@@ -103,6 +108,7 @@ class Finalizer:
       timings: how long to try.
       random: for the jitter of the pauses.
       capacity: settlements that may wait before attempts have to.
+      observers: told of each transaction.
     """
 
     def __init__(
@@ -113,7 +119,9 @@ class Finalizer:
         random: Random,
         *,
         capacity: int = 4096,
+        observers: Observers | None = None,
     ) -> None:
+        self._observers = observers
         self._store = store
         self._clerk = clerk
         self._timings = timings
@@ -304,8 +312,9 @@ class Finalizer:
                 logger.warning(
                     "settling %d attempts: %s; trying again in about %.2g s",
                     len(entries),
-                    str(error) or "no answer",
+                    said(error),
                     pause,
+                    extra=_about(entries),
                 )
                 await trio.sleep(pause * self._random.uniform(0.75, 1.25))
                 continue
@@ -317,10 +326,11 @@ class Finalizer:
 
     async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
         limit = min(self._timings.call_timeout, self._time)
+        asked = trio.current_time()
         with trio.fail_after(limit) as call:
             self._calls.add(call)
             try:
-                return await self._store.settle(
+                answers = await self._store.settle(
                     [entry.plan for entry in entries],
                     worker=entries[0].worker_id,
                     patience=patience,
@@ -328,6 +338,10 @@ class Finalizer:
                 )
             finally:
                 self._calls.discard(call)
+        if self._observers is not None:
+            seconds = trio.current_time() - asked
+            self._observers.tell(Finalized(entries[0].worker_id, len(entries), seconds))
+        return answers
 
     def _in_time(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         now = trio.current_time()
@@ -341,7 +355,8 @@ class Finalizer:
         logger.error(
             "gave up settling %d attempts (%s): they are handed back, or rescued",
             len(entries),
-            error or "out of time",
+            "out of time" if error is None else said(error),
+            extra=_about(entries),
         )
         for entry in entries:
             self._clerk.given_up(entry)
@@ -381,6 +396,14 @@ class Finalizer:
         else:
             entry.plan = plan
             await self._flush(entries)
+
+
+def _about(entries: Sequence[Entry]) -> dict[str, Any]:
+    """What log records about a set have beside their message."""
+    return {
+        "job_ids": [entry.plan.move.job_id for entry in entries],
+        "worker_id": entries[0].worker_id,
+    }
 
 
 def _answer(entry: Entry) -> None:

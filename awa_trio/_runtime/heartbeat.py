@@ -28,6 +28,7 @@ from .._core.report import hidden
 from .._core.settings import Timings
 from .._seam.errors import StoreError
 from .._seam.protocol import Pulse, WorkerStore
+from .observing import said
 
 logger = logging.getLogger("awa_trio.worker")
 
@@ -143,8 +144,12 @@ class Heartbeat:
             with trio.fail_after(max(self._timings.heartbeat, 1.0)):
                 alive = await pulse.beat(worker_id)
         except (StoreError, trio.TooSlowError) as error:
-            reason = str(error) or "in time"
-            logger.warning("a beat of worker %d was not answered: %s", worker_id, reason)
+            logger.warning(
+                "a beat of worker %d was not answered: %s",
+                worker_id,
+                said(error),
+                extra={"worker_id": worker_id},
+            )
         else:
             if alive:
                 self.heart.answered = Beat(worker_id, sent)

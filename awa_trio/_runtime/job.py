@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ArgsT = TypeVar("ArgsT")
 ConnectionT = TypeVar("ConnectionT")
 
-Prepare = Callable[[object, EnqueueOptions, int], PreparedInsert]
+Prepare = Callable[[object, EnqueueOptions, JobRow], PreparedInsert]
 """Prepares a follow-up, given its arguments, its options, and the job that stages it."""
 
 
@@ -35,7 +35,7 @@ class FollowUps:
 
     __slots__ = ("_buffer", "_by", "_prepare")
 
-    def __init__(self, buffer: StagingBuffer, prepare: Prepare, by: int) -> None:
+    def __init__(self, buffer: StagingBuffer, prepare: Prepare, by: JobRow) -> None:
         self._buffer = buffer
         self._prepare = prepare
         self._by = by
@@ -246,9 +246,14 @@ class Job(Generic[ArgsT]):
         return self._row.triggered_by
 
     @property
+    def traceparent(self) -> str | None:
+        """The W3C ``traceparent`` of whoever enqueued it; None if nobody traced that."""
+        return self._row.traceparent
+
+    @property
     def follow_ups(self) -> FollowUps:
         """A handle for staging, for code that should not see the whole job."""
-        return FollowUps(self._buffer, self._prepare, self._row.id)
+        return FollowUps(self._buffer, self._prepare, self._row)
 
     @property
     def nursery(self) -> trio.Nursery:

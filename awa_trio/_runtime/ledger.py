@@ -7,16 +7,20 @@ is no longer its own.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
+from .._core import events
 from .._core.errors import FollowUpError, LeaseLost, UndecodableArgs
-from .._core.job import JobState
+from .._core.instants import count
+from .._core.job import JobState, PreparedInsert
+from .._core.naming import Named, about, describe
 from .._core.outcome import (
     Abandoned,
     Cut,
@@ -26,6 +30,7 @@ from .._core.outcome import (
     Raised,
     Refused,
     Returned,
+    ToCompleted,
     ToFailed,
     ToWaiting,
     leaves,
@@ -33,6 +38,7 @@ from .._core.outcome import (
 from .._core.plan import Plan
 from .._core.registry import Registry
 from .._core.settings import Timings
+from .._core.staging import Sealed
 from .._seam.errors import Rejected
 from .._seam.hearing import Answered, CutElsewhere
 from .._seam.protocol import WorkerStore
@@ -40,6 +46,7 @@ from .._seam.values import Held, Settled
 from .attempt import (
     Attempt,
     Handler,
+    Observed,
     OwnCompletion,
     leave,
     log_end,
@@ -47,6 +54,7 @@ from .attempt import (
 )
 from .finalize import Entry, Finalizer
 from .job import Job, Services, lend_services, row_of
+from .observing import Observers
 from .planner import Planner
 from .resources import Resources
 from .waits import Waits
@@ -93,6 +101,7 @@ class Ledger:
       threads: limits the threads of ordinary functions.
       resources: what handlers request besides their job.
       crashed: told of KeyboardInterrupt and SystemExit, which go on once they are recorded.
+      observers: told of everything else.
     """
 
     def __init__(
@@ -104,8 +113,10 @@ class Ledger:
         threads: trio.CapacityLimiter,
         resources: Resources,
         crashed: Callable[[BaseException], None],
+        observers: Observers | None = None,
     ) -> None:
         self._registry = registry
+        self._observers = observers
         self._store = store
         self._planner = planner
         self._timings = timings
@@ -190,8 +201,24 @@ class Ledger:
 
     # ---- running
 
-    async def run(self, attempt: Attempt) -> None:
+    def run(self, attempt: Attempt) -> Awaitable[None]:
         """Run an attempt to its end, and submit its settlement."""
+        return self._run(attempt) if self._observers is None else self._run_observed(attempt)
+
+    async def _run_observed(self, attempt: Attempt) -> None:
+        """Do the same inside the blocks of observers."""
+        assert self._observers is not None
+        job = attempt.claimed
+        delay = (count(self._store.now()) - job.raw_run_at) / 1e6
+        started = events.Started(events.ref(job), attempt.worker_id, max(delay, 0.0))
+        with self._observers.attempt(started):
+            attempt.observed = Observed(
+                started, trio.current_time(), contextvars.copy_context()
+            )
+            self._observers.tell(started)
+            await self._run(attempt)
+
+    async def _run(self, attempt: Attempt) -> None:
         task = self._registry.tasks[attempt.claimed.kind]
         args: object = None
         try:
@@ -212,9 +239,11 @@ class Ledger:
         if attempt.own_completion is OwnCompletion.COMMITTED:
             self._let_go(attempt)
             log_end_after_completion(attempt, ended)
+            if attempt.observed is not None:
+                self._tell_ended(attempt, attempt.observed, ended, attempt.seal(), None)
         elif attempt.settled:
             self._let_go(attempt)
-            logger.warning("%s ended at last", attempt.describe())
+            logger.warning("%s ended at last", attempt.describe(), extra=attempt.about())
         else:
             self.settle(attempt, ended, args)
         if attempt.callback is not None:
@@ -225,6 +254,7 @@ class Ledger:
             logger.warning(
                 "%s is settled, but its thread goes on; the slot is taken until it ends",
                 attempt.describe(),
+                extra=attempt.about(),
             )
             await attempt.thread_finished.wait()
         if self.finalizer.full:
@@ -250,8 +280,16 @@ class Ledger:
         leave(attempt, plan)
         if sealed.follow_ups and _parked(ended, plan):
             self.counts.discarded_by_parking += len(sealed.follow_ups)
+        if attempt.observed is not None:
+            self._tell_ended(attempt, attempt.observed, ended, sealed, plan)
+        if sealed.follow_ups and not _keeps(plan):
+            why = "stale" if plan is None else str(plan.move.to_state)
+            self._discard(attempt, sealed.follow_ups, why, parked=_parked(ended, plan))
         if plan is None:
             self._let_go(attempt)
+            if self._observers is not None:
+                job = events.ref(attempt.claimed)
+                self._observers.tell(events.Stale(job, attempt.worker_id))
         else:
             for error in (*plan.left_out, getattr(plan.settlement, "error", None)):
                 if isinstance(error, FollowUpError):
@@ -271,26 +309,81 @@ class Ledger:
             attempt.ended = True
             self.settle(attempt, Orphaned())
 
+    # ---- telling observers
+
+    def _tell_ended(
+        self,
+        attempt: Attempt,
+        observed: Observed,
+        ended: Ended,
+        sealed: Sealed,
+        plan: Plan | None,
+    ) -> None:
+        assert self._observers is not None
+        settlement = None if plan is None else plan.settlement
+        self._observers.tell(
+            events.Ended(
+                observed.started.job,
+                attempt.worker_id,
+                events.ending(ended, settlement, sealed.poison is not None),
+                trio.current_time() - observed.at,
+                tuple([one.kind for one in sealed.follow_ups]),
+                events.recorded(ended if settlement is None else settlement),
+            )
+        )
+
+    def _discard(
+        self,
+        attempt: Attempt,
+        staged: Sequence[PreparedInsert],
+        why: str,
+        *,
+        parked: bool = False,
+    ) -> None:
+        """Say that staged follow-ups are discarded: loudly where it is almost always a mistake."""
+        logger.log(
+            logging.WARNING if parked else logging.DEBUG,
+            "%s: %d staged follow-ups were discarded (%s)%s",
+            attempt.describe(),
+            len(staged),
+            why,
+            "; the handler returned WaitForCallback, which ends the attempt that staged them"
+            if parked
+            else "",
+            extra=attempt.about(),
+        )
+        if self._observers is not None:
+            kinds = tuple([one.kind for one in staged])
+            self._observers.tell(events.Discarded(events.ref(attempt.claimed), kinds, why))
+
+    def _tell_settled(self, entry: Entry, answer: Settled) -> None:
+        assert self._observers is not None
+        self._observers.tell(
+            events.settled(
+                entry.plan,
+                [(made.id, made.holder_id) for made in answer.insertions],
+                worker_id=None if entry.attempt is None else entry.worker_id,
+                duplicate_of=answer.duplicate_of,
+                rescued=entry.rescued,
+            )
+        )
+
     # ---- what became of settlements (finalize.Clerk)
 
     def settled(self, entry: Entry, answer: Settled) -> None:
         """See `finalize.Clerk`."""
         self._let_go(entry.attempt)
-        move = entry.plan.move
         if not answer.applied:
-            self.counts.stale += 1
-            logger.info(
-                "the settlement of job %d under lease %d came too late: nothing was written",
-                move.job_id,
-                move.run_lease,
-            )
+            self._stale(entry)
             return
-        self.counts.settled[move.to_state] += 1
+        self.counts.settled[entry.plan.move.to_state] += 1
         if answer.duplicate_of is not None:
+            job = _job(entry)
             logger.warning(
-                "job %d could not have its unique key back: job %d holds it",
-                move.job_id,
+                "%s could not have its unique key back: job %d holds it",
+                describe(job, entry.worker_id),
                 answer.duplicate_of,
+                extra=about(job, entry.worker_id),
             )
         for insert, inserted in zip(entry.plan.inserts, answer.insertions, strict=True):
             if inserted.id is not None:
@@ -298,17 +391,32 @@ class Ledger:
                 self.dispatcher.got_work(insert.queue)
             else:
                 self.counts.duplicates += 1
-                logger.debug(
-                    "job %d: a follow-up of kind %s was left out: job %s holds its unique key",
-                    move.job_id,
-                    insert.kind,
-                    inserted.holder_id,
-                )
+                if logger.isEnabledFor(logging.DEBUG):
+                    _log_skip(entry, insert.kind, inserted.holder_id)
+        if self._observers is not None:
+            self._tell_settled(entry, answer)
+
+    def _stale(self, entry: Entry) -> None:
+        self.counts.stale += 1
+        job = _job(entry)
+        logger.info(
+            "the settlement of %s under lease %d came too late: nothing was written",
+            describe(job, entry.worker_id),
+            entry.plan.move.run_lease,
+            extra=about(job, entry.worker_id),
+        )
+        staged = events.staged_of(entry.plan)
+        if staged and entry.attempt is not None:
+            self._discard(entry.attempt, staged, "stale")
+        if self._observers is not None:
+            self._observers.tell(events.Stale(events.ref(job), entry.worker_id))
 
     def given_up(self, entry: Entry) -> None:
         """See `finalize.Clerk`."""
         self._let_go(entry.attempt)
         self.counts.given_up += 1
+        if self._observers is not None:
+            self._observers.tell(events.GivenUp(events.ref(_job(entry)), entry.worker_id))
         self.reconcile_soon()
 
     def refused(self, entry: Entry, error: Rejected) -> Plan | None:
@@ -317,9 +425,12 @@ class Ledger:
         Prompt failure (ADR-046, "Open extensions"): the error is recorded now, under the
         lease, instead of waiting for a rescue that would meet it again.
         """
-        move = entry.plan.move
+        job = _job(entry)
         logger.error(
-            "the database refuses the settlement of job %d: %s", move.job_id, _headline(error)
+            "the database refuses the settlement of %s: %s",
+            describe(job, entry.worker_id),
+            error.headline,
+            extra=about(job, entry.worker_id),
         )
         if isinstance(entry.plan.settlement, ToFailed):
             if not entry.plan.inserts:
@@ -330,6 +441,8 @@ class Ledger:
         if entry.attempt is None:
             # A rescue: its follow-ups are refused, the rescue is what matters.
             return attrs.evolve(entry.plan, inserts=()) if entry.plan.inserts else None
+        if staged := events.staged_of(entry.plan):
+            self._discard(entry.attempt, staged, "refused")
         plan = self._planner.plan(Refused(cause), entry.attempt.claimed)
         leave(entry.attempt, plan)
         return plan
@@ -396,9 +509,9 @@ class Ledger:
                 self.waits.answered((row.id, row.run_lease))
         for row in orphans:
             logger.warning(
-                "job %d (%s) is marked as run by this worker, which does not run it: handed back",
-                row.id,
-                row.kind,
+                "%s is marked as run by this worker, which does not run it: handed back",
+                describe(row, worker_id),
+                extra=about(row, worker_id),
             )
         plans = [self._planner.plan(_orphaned(row), row) for row in orphans]
         await self.finalizer.settle(
@@ -422,9 +535,15 @@ class Ledger:
                     attempt.describe(),
                     by.value,
                     overdue,
+                    extra=attempt.about(),
                 )
                 after = attempt.claimed.deadline if by is Cut.DEADLINE else None
-                self.settle(attempt, Abandoned(by, after=after))
+                ended = Abandoned(by, after=after)
+                if attempt.observed is None:
+                    self.settle(attempt, ended)
+                else:
+                    # Its follow-ups join the trace of the attempt, not of this task.
+                    attempt.observed.context.run(self.settle, attempt, ended)
 
     def overdue(self) -> int:
         """How many attempts have been settled without waiting for them."""
@@ -458,5 +577,25 @@ def _orphaned(row: Held) -> Ended:
     return Orphaned()
 
 
-def _headline(error: Rejected) -> str:
-    return type(error.__cause__ or error).__name__
+def _job(entry: Entry) -> Named:
+    """The job that an entry settles."""
+    subject = entry.plan.subject
+    assert subject is not None, "whoever plans says for which job"
+    return subject
+
+
+def _log_skip(entry: Entry, kind: str, holder_id: int | None) -> None:
+    """Say that a follow-up duplicates a job: where "why is there no B" is looked for."""
+    job = _job(entry)
+    logger.debug(
+        "%s: a follow-up of kind %s was left out: job %s holds its unique key",
+        describe(job, entry.worker_id),
+        kind,
+        holder_id,
+        extra=about(job, entry.worker_id),
+    )
+
+
+def _keeps(plan: Plan | None) -> bool:
+    """Whether a plan inserts what the attempt staged."""
+    return plan is not None and isinstance(plan.settlement, ToCompleted)

@@ -97,6 +97,7 @@ class Life:
                 "worker %d (%s) was fenced: its jobs are someone else's, its attempts are cut",
                 worker_id,
                 self._name,
+                extra={"worker_id": worker_id},
             )
             self._die()
 
@@ -118,7 +119,12 @@ class Life:
         while True:
             if self._id is None:
                 await self.begin()
-                logger.warning("worker %d (%s) begins again", self._id, self._name)
+                logger.warning(
+                    "worker %d (%s) begins again",
+                    self._id,
+                    self._name,
+                    extra={"worker_id": self._id},
+                )
             answered = self._answered()
             rest = answered + SELF_FENCE * self._timings.lease - self.heartbeat.clock()
             if rest <= 0:
@@ -129,6 +135,7 @@ class Life:
                     self._name,
                     self.heartbeat.clock() - answered,
                     self._timings.lease,
+                    extra={"worker_id": self._id},
                 )
                 self._die()
             else:

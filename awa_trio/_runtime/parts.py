@@ -12,6 +12,7 @@ from random import Random
 import attrs
 import trio
 
+from .._core.events import Fenced
 from .._core.registry import Registry
 from .._core.resources import Wiring
 from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
@@ -22,9 +23,11 @@ from .finalize import Finalizer
 from .job import Services
 from .ledger import Ledger
 from .life import Life
+from .observing import Observers
 from .planner import Planner
 from .progress import ProgressWriter
 from .resources import Resources
+from .sampling import Sampler
 from .upkeep import Upkeep
 from .waits import Waits
 
@@ -41,6 +44,8 @@ class Parts:
     progress: ProgressWriter
     resources: Resources
     waits: Waits
+    sampler: Sampler | None
+    """If there are observers."""
 
 
 def assemble(
@@ -55,6 +60,8 @@ def assemble(
     wiring: Wiring,
     crashed: Callable[[BaseException], None],
     max_waiting: int = MAX_WAITING,
+    observers: Observers | None = None,
+    listening: Callable[[], bool] = lambda: False,
 ) -> Parts:
     """Make the parts of one worker; nothing runs yet.
 
@@ -69,15 +76,24 @@ def assemble(
       wiring: the resources it opens.
       crashed: told of what must bring the worker down.
       max_waiting: attempts that may wait for callbacks at once.
+      observers: told of what happens.
+      listening: whether the worker hears of new jobs at this moment.
     """
-    planner = Planner(registry, random, queues)
+    trace = None if observers is None else observers.trace
+    planner = Planner(registry, random, queues, trace)
     slots = [Slots(queue, settings) for queue, settings in queues.items()]
     kinds = {kind: task.deadline for kind, task in registry.tasks.items()}
     threads = trio.CapacityLimiter(max(1, sum(s.settings.max_workers for s in slots)))
     resources = Resources(wiring, timings.close_timeout)
-    ledger = Ledger(registry, store, planner, timings, threads, resources, crashed)
-    life = Life(store, name, timings, ledger.lost)
-    finalizer = Finalizer(store, ledger, timings, random)
+    ledger = Ledger(registry, store, planner, timings, threads, resources, crashed, observers)
+
+    def lost(worker_id: int) -> None:
+        ledger.lost(worker_id)
+        if observers is not None:
+            observers.tell(Fenced(worker_id))
+
+    life = Life(store, name, timings, lost)
+    finalizer = Finalizer(store, ledger, timings, random, observers=observers)
     dispatcher = Dispatcher(
         store,
         slots,
@@ -90,6 +106,7 @@ def assemble(
         timings=timings,
         random=random,
         max_waiting=max_waiting,
+        observers=observers,
     )
     ledger.waits = waits = Waits(
         store,
@@ -107,4 +124,9 @@ def assemble(
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
-    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources, waits)
+    sampler = None
+    if observers is not None:
+        sampler = Sampler(
+            store, dispatcher, ledger, finalizer, life, timings, listening, observers
+        )
+    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources, waits, sampler)

@@ -7,13 +7,14 @@ one random number.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from .._core.backoff import MAX_BACKOFF, Backoff, usable
 from .._core.errors import UndecodableArgs
-from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert
-from .._core.outcome import Detached, Ended, ToCompleted, ToWaiting, settle
+from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert, reserved_trace
+from .._core.naming import Named, about, describe
+from .._core.outcome import Ended, ToCompleted, settle
 from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_completed
 from .._core.registry import Registry, Task
 from .._core.report import headline
@@ -31,6 +32,7 @@ class Planner:
       registry: its tasks and follow-ups.
       random: for the jitter of backoffs.
       queues: settings of queues that go before the application's own.
+      trace: returns the trace context that follow-ups are to join; None if nobody traces.
     """
 
     def __init__(
@@ -38,21 +40,27 @@ class Planner:
         registry: Registry,
         random: Random,
         queues: Mapping[str, QueueSettings] | None = None,
+        trace: Callable[[], Mapping[str, str] | None] | None = None,
     ) -> None:
         self._registry = registry
         self._random = random
         self._queues = queues or {}
         self._warned: set[str] = set()
         """Kinds whose backoff functions have been mentioned."""
+        self._trace = trace
 
-    def prepare(self, args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
-        """Prepare a follow-up of job ``by``.
+    def prepare(self, args: object, options: EnqueueOptions, by: Named) -> PreparedInsert:
+        """Prepare a follow-up of job ``by``, in the trace of this moment, or in the job's own.
 
         Raises:
           InvalidRequest: it breaks a rule.
           UnknownKind: this application neither runs nor declares its kind.
         """
-        return self._registry.prepare(args, options, reserved={TRIGGERED_BY: by})
+        trace = None if self._trace is None else self._trace()
+        if trace is None and isinstance(by, JobRow):
+            trace = by.trace
+        reserved = {TRIGGERED_BY: by.id, **reserved_trace(trace)}
+        return self._registry.prepare(args, options, reserved=reserved)
 
     def plan(
         self,
@@ -76,12 +84,10 @@ class Planner:
           FollowUpError: a registered follow-up could not be made, and a client asked for this.
         """
         settlement = settle(ended, sealed, job)
-        if isinstance(settlement, ToCompleted):
-            if without_follow_ups or not self._registry.specs(job.kind, Outcome.COMPLETED):
-                return plan_completed(settlement, job)
-        elif sealed.follow_ups:
-            parked = isinstance(settlement, ToWaiting) and not isinstance(ended, Detached)
-            _log_discarded(job, sealed, parked=parked)
+        if isinstance(settlement, ToCompleted) and (
+            without_follow_ups or not self._registry.specs(job.kind, Outcome.COMPLETED)
+        ):
+            return plan_completed(settlement, job)
         task = self._registry.tasks.get(job.kind)
 
         def decoded() -> object:
@@ -100,18 +106,18 @@ class Planner:
             ended=ended,
             args=decoded,
             specs=specs,
-            prepare=lambda returned: self.prepare(returned, {}, job.id),
+            prepare=lambda returned: self.prepare(returned, {}, job),
             fraction=self._random.random(),
             backoff=None if task is None else self._backoff(task),
             dead_letters=self._keeps_dead_letters(job),
         )
         for error in () if made is None else made.left_out:
             logger.error(
-                "job %d (%s) was settled without its follow-up: %s: %s",
-                job.id,
-                job.kind,
+                "%s was settled without its follow-up: %s: %s",
+                describe(job),
                 error,
                 headline(error.__cause__ or error),
+                extra=about(job),
             )
         return made
 
@@ -145,17 +151,3 @@ class Planner:
             return returned
 
         return watched
-
-
-def _log_discarded(job: Subject, sealed: Sealed, *, parked: bool) -> None:
-    """Say that staged follow-ups were discarded: loudly where it is almost always a mistake."""
-    logger.log(
-        logging.WARNING if parked else logging.DEBUG,
-        "job %d (%s): %d staged follow-ups were discarded%s",
-        job.id,
-        job.kind,
-        len(sealed.follow_ups),
-        "; the handler returned WaitForCallback, which ends the attempt that staged them"
-        if parked
-        else "",
-    )

@@ -20,6 +20,7 @@ from .._seam.protocol import Working
 from .attempt import Attempt, OwnCompletion
 from .job import Job, progress_of
 from .ledger import Ledger
+from .observing import said
 from .public_errors import public_error
 
 logger = logging.getLogger("awa_trio.worker")
@@ -63,7 +64,8 @@ class ProgressWriter:
                     logger.info(
                         "the progress of %d attempts was not written (%s): the next beat tries again",
                         len(mine),
-                        str(error) or "no answer",
+                        said(error),
+                        extra={"worker_id": worker_id},
                     )
 
     async def flush(self, job: Job[Any]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from .._core.callbacks import guard
+from .._core.naming import about, describe
 from .._core.outcome import Detached, Lost, Rescued
 from .._core.plan import Plan
 from .._core.settings import Retention, Timings
@@ -112,7 +113,7 @@ class Upkeep:
                 self._say(found)
                 plan = self._plan(found)
                 if plan is not None:
-                    entries.append(Entry(plan, worker_id=None))
+                    entries.append(Entry(plan, worker_id=None, rescued=found.reason))
             self.rescued += sum(found.token is None for found in lost)
             await self._finalizer.settle(entries)
 
@@ -128,11 +129,9 @@ class Upkeep:
         job = found.job
         known = job.kind in self._kinds or found.reason is Lost.STALE_WAITER
         logger.warning(
-            "rescuing job %d (%s, attempt %d of %d): %s%s",
-            job.id,
-            job.kind,
-            job.attempt,
-            job.max_attempts,
+            "rescuing %s: %s%s",
+            describe(job),
             found.reason.value,
             "" if known else "; no worker that knows its kind did, so it gets no follow-ups",
+            extra=about(job),
         )

@@ -23,12 +23,22 @@ import attrs
 import trio
 
 from .._core.errors import ConfigurationError, ResourceFailed, SchemaMissing, WorkerCrashed
+from .._core.events import Listening, Stopped
 from .._core.job import JobState
 from .._core.registry import Registry
+from .._core.report import places
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import StoreError
-from .._seam.hearing import Answered, CutElsewhere, GotWork, News, Reconnected
+from .._seam.hearing import (
+    Answered,
+    CutElsewhere,
+    Disconnected,
+    GotWork,
+    News,
+    Reconnected,
+)
 from .._seam.protocol import WorkerStore
+from .observing import Observers, said
 from .parts import assemble
 
 logger = logging.getLogger("awa_trio.worker")
@@ -98,6 +108,7 @@ class Worker:
         random: Random,
         resources: Mapping[Any, object] | None,
         max_waiting: int,
+        observers: Observers | None = None,
     ) -> None:
         if not registry.tasks:
             raise ConfigurationError("this app has no tasks; register one with @app.task(...)")
@@ -110,6 +121,8 @@ class Worker:
         self._claiming = trio.CancelScope()
         self._drain = trio.CancelScope()
         self._crash: BaseException | None = None
+        self._observers = observers
+        self._listening = False
 
         self._parts = assemble(
             registry,
@@ -122,6 +135,8 @@ class Worker:
             wiring=registry.wire(resources),
             crashed=self._crashed,
             max_waiting=max_waiting,
+            observers=observers,
+            listening=lambda: self._listening,
         )
 
     @property
@@ -236,6 +251,8 @@ class Worker:
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
                 services.start_soon(self._service, "progress", self._parts.progress.run)
                 services.start_soon(self._service, "waits", self._parts.waits.run)
+                if self._parts.sampler is not None:
+                    services.start_soon(self._service, "sampler", self._parts.sampler.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
                 services.start_soon(
                     self._service,
@@ -299,15 +316,16 @@ class Worker:
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)
             except (StoreError, trio.TooSlowError) as error:
-                reason = str(error) or "no answer"
-                logger.warning("could not compare with the rows at the end: %s", reason)
+                logger.warning("could not compare with the rows at the end: %s", said(error))
 
     async def _unregister(self) -> None:
+        worker_id = self._parts.life.id
         try:
             await self._parts.life.end()
         except (StoreError, trio.TooSlowError) as error:
-            reason = str(error) or "no answer"
-            logger.warning("could not unregister: %s; the lease will run out", reason)
+            logger.warning("could not unregister: %s; the lease will run out", said(error))
+        if worker_id is not None and self._observers is not None:
+            self._observers.tell(Stopped(worker_id))
 
     async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a service: again if the database failed it, and down with the worker if a bug did."""
@@ -328,14 +346,17 @@ class Worker:
                 logger.warning(
                     "the %s failed (%s): it starts again in %.2g s",
                     name,
-                    str(error) or "no answer",
+                    said(error),
                     pause,
                 )
                 await trio.sleep(pause)
                 pause = min(2 * pause, PAUSES[1])
             except Exception as raised:
                 bug = _only(raised)
-                logger.critical("the %s failed, and takes the worker down", name, exc_info=bug)
+                # The error is raised to whoever started the worker; its message stays there.
+                logger.critical(
+                    "the %s failed, and takes the worker down:\n%s", name, places(bug)
+                )
                 crash = WorkerCrashed(f"the worker's {name} failed with {type(bug).__name__}")
                 crash.__cause__ = bug
                 self._crashed(crash)
@@ -368,8 +389,16 @@ class Worker:
             case Answered():
                 self._parts.ledger.callback_answered(news)
             case Reconnected():
+                self._hears(True)
                 self._parts.dispatcher.got_work()
                 self._parts.ledger.reconcile_soon()
+            case Disconnected():
+                self._hears(False)
+
+    def _hears(self, connected: bool) -> None:
+        self._listening = connected
+        if self._observers is not None:
+            self._observers.tell(Listening(connected))
 
 
 def _says_gone(error: Exception) -> bool:

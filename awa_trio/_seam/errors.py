@@ -6,6 +6,13 @@ from __future__ import annotations
 class StoreError(Exception):
     """Base of what a store raises; always chained from the driver's own error."""
 
+    headline: str
+    """What may be logged of it. The message may quote a job: triggers say what they like."""
+
+    def __init__(self, message: str = "", headline: str | None = None) -> None:
+        super().__init__(message)
+        self.headline = message if headline is None else headline
+
 
 class Transient(StoreError):
     """The database rolled it back, or the connection was lost on the way: try the same again.

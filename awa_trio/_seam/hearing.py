@@ -40,5 +40,10 @@ class Reconnected:
     """Hearing begins, or begins again: anything may have been missed before."""
 
 
-News: TypeAlias = GotWork | CutElsewhere | Answered | Reconnected
+@attrs.frozen
+class Disconnected:
+    """Nothing is heard until it says `Reconnected`."""
+
+
+News: TypeAlias = GotWork | CutElsewhere | Answered | Reconnected | Disconnected
 Hear: TypeAlias = Callable[[News], None]

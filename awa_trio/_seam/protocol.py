@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import NoReturn, Protocol
 
 from .._core.job import JobDetails, PreparedInsert
@@ -25,6 +26,7 @@ from .._core.request import Replacements
 from .._core.settings import Retention
 from .hearing import Hear
 from .values import (
+    Backlog,
     Claimed,
     DeadLetterFilter,
     Enqueued,
@@ -293,6 +295,15 @@ class Inspecting(Protocol):
         """The jobs that exist, in no order."""
         ...
 
+    async def backlogs(self, queues: Sequence[str], most: int) -> list[Backlog]:
+        """What is due in each queue, in this order, of whatever kind.
+
+        Args:
+          queues: which.
+          most: jobs to count in each; what it costs is bounded by this.
+        """
+        ...
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """A page of jobs, newest first."""
         ...
@@ -360,6 +371,10 @@ class WorkerStore(Store, Protocol):
     threaded_pulse: bool
     """Whether the heartbeat can run in a thread with an event loop of its own: a store in
     memory lives in one loop."""
+
+    def now(self) -> datetime:
+        """The store's time, as near as this process knows it without asking."""
+        ...
 
     def pulse(self) -> AbstractAsyncContextManager[Pulse]:
         """Open the connection for the heartbeat, in the event loop that will use it."""

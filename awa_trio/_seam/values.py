@@ -112,6 +112,17 @@ STALE = Settled(applied=False)
 
 
 @attrs.frozen
+class Backlog:
+    """What of a queue is due and not claimed."""
+
+    queue: str
+    due: int
+    """How many jobs, up to a limit."""
+    oldest: float | None
+    """Seconds since the first of them was due; None if there is none."""
+
+
+@attrs.frozen
 class JobFilter:
     """Which jobs to list; None lets everything through."""
 

@@ -26,17 +26,19 @@ def store_error(error: psycopg.Error) -> StoreError:
     """
     code = error.sqlstate
     # libpq's own messages have several lines; what becomes of this is one sentence.
-    reason = " ".join((error.diag.message_primary or str(error)).split())
-    message = f"{type(error).__name__}: {reason}"
+    name = type(error).__name__
+    message = f"{name}: {' '.join((error.diag.message_primary or str(error)).split())}"
+    # What the server says may be what a trigger of the user's says, of a job.
+    headline = message if code is None else f"{name} ({code})"
     if code == FENCED:
-        return Fenced(message)
+        return Fenced(message, headline)
     if code == KEY_TAKEN:
         return KeyTaken(int(error.diag.message_detail or 0))
     if code in _TIMEOUTS:
-        return LockTimeout(message)
+        return LockTimeout(message, headline)
     if code in _TRANSIENT or (code is not None and code[:2] in _TRANSIENT_CLASSES):
-        return Transient(message)
+        return Transient(message, headline)
     if code is None and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         # The connection was lost, closed, or never made.
-        return Transient(message)
-    return Rejected(message)
+        return Transient(message, headline)
+    return Rejected(message, headline)

@@ -29,6 +29,7 @@ from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconne
 from .._seam.protocol import Joined
 from .._seam.values import (
     STALE,
+    Backlog,
     Claimed,
     DeadLetterFilter,
     Enqueued,
@@ -685,6 +686,20 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         return [copy.copy(self._jobs[i]) for i in ids if i in self._jobs]
 
+    async def backlogs(self, queues: Sequence[str], most: int) -> list[Backlog]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        found = []
+        for queue in queues:
+            due = sorted(
+                row.run_at
+                for row in self._jobs.values()
+                if row.state in WAITING and row.queue == queue and row.run_at <= self._now()
+            )
+            oldest = (self._now() - due[0]).total_seconds() if due else None
+            found.append(Backlog(queue, len(due[:most]), oldest))
+        return found
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
         await anyio.lowlevel.checkpoint()
@@ -700,6 +715,10 @@ class MemoryStore:
         return rows[:most]
 
     # ---- hearing
+
+    def now(self) -> datetime:
+        """See `_seam.protocol.WorkerStore`."""
+        return self._now()
 
     def _tell(self, news: News) -> None:
         for hear in self._hearers:

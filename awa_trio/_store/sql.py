@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
 import psycopg
@@ -24,11 +24,20 @@ from .._core.request import Replacements
 from .._core.settings import Retention
 from .._pg import arrays
 from .._pg.listener import Listener
-from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconnected
+from .._seam.hearing import (
+    Answered,
+    CutElsewhere,
+    Disconnected,
+    GotWork,
+    Hear,
+    News,
+    Reconnected,
+)
 from .._seam.protocol import Joined
 from .._seam.values import (
     APPLIED,
     STALE,
+    Backlog,
     Claimed,
     DeadLetterFilter,
     Enqueued,
@@ -92,6 +101,7 @@ LIST = call("list_jobs", 6)
 LIST_DEAD_LETTERS = call("list_dead_letters", 6)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
 PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
+BACKLOGS = call("backlogs", 2)
 
 
 class SqlStore:
@@ -358,6 +368,11 @@ class SqlStore:
         """See `_seam.protocol.Inspecting`."""
         return [_details(row) for row in await self._rows(GET, (arrays.int8s(ids),))]
 
+    async def backlogs(self, queues: Sequence[str], most: int) -> list[Backlog]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(BACKLOGS, (arrays.texts(queues), Int4(most)))
+        return [Backlog(*row) for row in rows]
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
         rows = await self._rows(
@@ -535,6 +550,10 @@ class SqlWorkerStore(SqlStore):
         super().__init__(connections)
         self._connect = connect
 
+    def now(self) -> datetime:
+        """See `_seam.protocol.WorkerStore`."""
+        return datetime.now(UTC)
+
     @asynccontextmanager
     async def pulse(self) -> AsyncIterator[SqlPulse]:
         """See `_seam.protocol.WorkerStore`."""
@@ -558,6 +577,7 @@ class SqlWorkerStore(SqlStore):
             [JOBS_CHANNEL, CUT_CHANNEL, CALLBACKS_CHANNEL],
             heard,
             lambda: hear(Reconnected()),
+            lost=lambda: hear(Disconnected()),
         )
         try:
             await listener.run(ready)

@@ -14,7 +14,15 @@ import trio
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from .. import App, ConfigurationError, DatabaseUnavailable, Worker, connect, run_worker
+from .. import (
+    App,
+    ConfigurationError,
+    DatabaseUnavailable,
+    Observer,
+    Worker,
+    connect,
+    run_worker,
+)
 from ._errors import CommandFailed, ProgramBroken, UsageError
 from ._options import Dsn, load_app, user_frames
 from ._output import note, visible_lines
@@ -32,6 +40,7 @@ async def worker(
     name: str | None = None,
     listen: bool = True,
     prepare: bool = True,
+    telemetry: Annotated[bool, Parameter(negative="")] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
     dsn: Dsn = "",
 ) -> int:
@@ -56,6 +65,9 @@ async def worker(
         Hear of new jobs by LISTEN; polling finds them too.
     prepare
         Prepare statements; not through a pooler that does not support them.
+    telemetry
+        Trace and measure with OpenTelemetry's global providers, which the app's module or
+        opentelemetry-instrument has set up.
     verbose
         Log what happens to each job, and show the traceback of a program that cannot be
         imported.
@@ -73,7 +85,8 @@ async def worker(
         if verbose and broken.__cause__ is not None:
             _print_traceback(broken.__cause__)
         raise
-    async with connect(dsn, app=loaded, prepare=prepare) as client:
+    observers = [_telemetry()] if telemetry else []
+    async with connect(dsn, app=loaded, prepare=prepare, observers=observers) as client:
         run = partial(
             run_worker,
             loaded,
@@ -180,3 +193,11 @@ def _print_traceback(error: BaseException) -> None:
     lines = traceback.format_list(frames) + traceback.format_exception_only(error)
     for line in "".join(lines).splitlines():
         note(line)
+
+
+def _telemetry() -> Observer:
+    try:
+        from ..telemetry import Telemetry
+    except ImportError as error:
+        raise ConfigurationError(f"--telemetry: {error}") from error
+    return Telemetry()

@@ -174,7 +174,9 @@ class HandlerJob(Job[ArgsT]):
         self._enqueued: list[PreparedInsert] = []
         self._completed = False
 
-        def prepare_and_note(args: object, options: EnqueueOptions, by: int) -> PreparedInsert:
+        def prepare_and_note(
+            args: object, options: EnqueueOptions, by: JobRow
+        ) -> PreparedInsert:
             prepared = prepare(app, args, options)
             given = args.args if isinstance(args, EnqueueRequest) else args
             self._given.append((prepared, given))
@@ -267,7 +269,7 @@ async def _complete_in(
 
     job._buffer.withdraw()
     try:
-        tx = CompletionTransaction(connection, job.id, job._prepare, insert)
+        tx = CompletionTransaction(connection, job._row, job._prepare, insert)
         try:
             yield tx
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import psycopg
 from .._app.app import App
 from .._app.client import Client
 from .._core.errors import ConfigurationError
+from .._core.observer import Observer
 from .._seam.protocol import WorkerStore
 from .._store.memory import MemoryStore
 
@@ -38,7 +39,7 @@ class MemoryBackend:
         )
 
 
-def memory_client(app: App | None = None) -> Client:
+def memory_client(app: App | None = None, *, observers: Iterable[Observer] = ()) -> Client:
     """Return a client whose jobs are in memory, in the time of the event loop that runs.
 
     With `trio.testing.MockClock` an hour of schedules, backoffs, deadlines and leases
@@ -47,5 +48,6 @@ def memory_client(app: App | None = None) -> Client:
 
     Args:
       app: as for `awa_trio.connect`.
+      observers: likewise.
     """
-    return Client(MemoryBackend(), app)
+    return Client(MemoryBackend(), app, tuple(observers))

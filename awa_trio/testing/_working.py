@@ -15,6 +15,7 @@ from .._app.connections import require_trio
 from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
 from .._runtime.attempt import Attempt
+from .._runtime.observing import observers_or_none
 from .._runtime.parts import Parts, assemble
 from .._runtime.worker import LAST_WORDS
 from .._seam.protocol import WorkerStore
@@ -150,6 +151,7 @@ async def _at_workbench(
             random=Random(),
             wiring=wiring,
             crashed=crashes.append,
+            observers=observers_or_none(client._watching),
         )
 
         async def finalize() -> None:

@@ -10,14 +10,16 @@ import json
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio import events
 
 #: As many slots as the peers were given in the measurements we compare with.
 SLOTS = 500
@@ -90,9 +92,12 @@ async def ping(job: awa.Job[Ping]) -> None:
 
 
 @asynccontextmanager
-async def working(client: awa.Client) -> AsyncIterator[awa.Worker]:
+async def working(
+    client: awa.Client, observers: Sequence[awa.Observer] = ()
+) -> AsyncIterator[awa.Worker]:
     async with trio.open_nursery() as nursery:
-        worker = await nursery.start(awa.run_worker, app, client)
+        run = partial(awa.run_worker, observers=observers)
+        worker = await nursery.start(run, app, client)
         yield worker
         worker.stop()
 
@@ -141,20 +146,59 @@ async def enqueue_bulk_unique(client: awa.Client, jobs: int) -> dict[str, float]
     return clock.read(jobs)
 
 
-async def drain(client: awa.Client, jobs: int) -> dict[str, float]:
+async def drain(
+    client: awa.Client, jobs: int, observers: Sequence[awa.Observer] = ()
+) -> dict[str, float]:
     """A backlog of handlers that do nothing, until the last one's completion has committed."""
     for start in range(0, jobs, 5_000):
         await client.enqueue_many(Nothing(n, 2) for n in range(start, start + 5_000))
     mark("begin")
     counter.expect(jobs)
     clock = Clock()
-    async with working(client) as worker:
+    async with working(client, observers) as worker:
         await counter.enough.wait()
         while worker.statistics().settled[awa.JobState.COMPLETED] < jobs:
             await trio.sleep(0.001)
         read = clock.read(jobs)
         mark("end")
     return read
+
+
+async def drain_observed(client: awa.Client, jobs: int) -> dict[str, float]:
+    """The same, with an observer that counts events."""
+
+    class Counting(awa.Observer):
+        seen = 0
+
+        def observe(self, event: events.Event) -> None:
+            self.seen += 1
+
+    return await drain(client, jobs, [Counting()])
+
+
+async def drain_traced(client: awa.Client, jobs: int) -> dict[str, float]:
+    """The same, with spans and metrics of OpenTelemetry's SDK, exported to nowhere."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        SpanExporter,
+        SpanExportResult,
+    )
+
+    from awa_trio.telemetry import Telemetry
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    tracers = TracerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(Nowhere()))
+    meters = MeterProvider([InMemoryMetricReader()])
+    return await drain(
+        client, jobs, [Telemetry(tracer_provider=tracers, meter_provider=meters)]
+    )
 
 
 async def pipeline(client: awa.Client, jobs: int) -> dict[str, float]:
@@ -206,6 +250,8 @@ MEASURES: dict[str, tuple[Callable[[awa.Client, int], Awaitable[dict[str, float]
     "enqueue, in bulk": (enqueue_bulk, 50_000),
     "enqueue, in bulk, unique": (enqueue_bulk_unique, 50_000),
     "drain, no-op": (drain, 50_000),
+    "drain, no-op, observed": (drain_observed, 50_000),
+    "drain, no-op, OpenTelemetry": (drain_traced, 50_000),
     "pipeline A to unique B, pairs": (pipeline, 20_000),
     "pickup latency at 50/s": (latency, 500),
 }
@@ -216,7 +262,7 @@ async def main(name: str, dsn: str, jobs: int) -> None:
     measure, _ = MEASURES[name]
     await awa.migrate(dsn)
     async with awa.connect(dsn, app=app) as client:
-        marks = measure in (drain, pipeline)
+        marks = measure in (drain, drain_observed, drain_traced, pipeline)
         if not marks:
             mark("begin")
         result: dict[str, Any] = dict(await measure(client, jobs))

@@ -560,7 +560,7 @@ def test_a_worker_logs_what_happens_and_never_arguments(folder: Path, migrated: 
     with cli("worker", "program", "--verbose", dsn=migrated, cwd=folder) as process:
         lines_until(process, "serves")
         lines = lines_until(
-            process, f"job {failed} (quick, attempt 1 of 25) raised TerminalError"
+            process, f"job {failed} (quick, attempt 1 of 25, queue default, worker 1) raised"
         )
         until(migrated, failed, "failed")
         process.send_signal(signal.SIGTERM)

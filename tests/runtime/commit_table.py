@@ -288,7 +288,8 @@ class CommitTable:
         assert worker.statistics().discarded_by_parking == 2
         assert await self.follow_ups(client) == []
         [warning] = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
-        assert f"job {job.id} (stage_a): 2 staged follow-ups were discarded" in warning
+        assert f"job {job.id} (stage_a, attempt 1 of" in warning
+        assert "2 staged follow-ups were discarded" in warning
         assert "item_id" not in warning
 
     async def waiting_token(self, client: awa.Client, job_id: int) -> str:

@@ -94,4 +94,4 @@ class FaultyBackend:
 def make_faulty(client: Client, app: App | None = None) -> tuple[Client, FaultyBackend]:
     """A client on the same ground whose workers meet faults."""
     backend = FaultyBackend(client._backend)
-    return Client(backend, app or client._app), backend
+    return Client(backend, app or client._app, client._watching), backend

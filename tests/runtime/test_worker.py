@@ -524,7 +524,10 @@ async def test_a_handler_that_will_not_end_is_settled_without_waiting_for_it(
         await trio.sleep(3)
         assert await rig.state(job_id) is S.FAILED
         assert worker.statistics().overdue == 1
-        assert f"job {job_id} (work, attempt 1 of 1) was cut" in caplog.text
+        assert (
+            f"job {job_id} (work, attempt 1 of 1, queue default, worker 1) was cut"
+            in caplog.text
+        )
         with pytest.raises(awa.StagingSealed):
             jobs[0].enqueue_on_completion(Next())
         waiting = await rig.enqueue(1)

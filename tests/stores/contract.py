@@ -144,6 +144,38 @@ class StoreContract:
         assert found.state is state
         return worker, found
 
+    # ---- backlogs
+
+    async def test_a_backlog_is_what_is_due_of_whatever_kind(self, world: World) -> None:
+        later = world.now() + timedelta(hours=1)
+        await self.enqueue(world, job(), job(kind="a stranger", priority=4), job(run_at=later))
+        await self.enqueue(world, job(queue="other"))
+        await world.advance(100)
+        nothing, both, one = await world.store.backlogs(["nothing", "q", "other"], 10)
+        assert (nothing.queue, nothing.due, nothing.oldest) == ("nothing", 0, None)
+        assert (both.queue, both.due, one.due) == ("q", 2, 1)
+        assert both.oldest == pytest.approx(100, abs=5)
+
+    async def test_a_backlog_is_counted_up_to_a_limit_and_its_oldest_is_found(
+        self, world: World
+    ) -> None:
+        await self.enqueue(world, job(priority=4))
+        await world.advance(100)
+        await self.enqueue(world, *[job(priority=1)] * 5)
+        [found] = await world.store.backlogs(["q"], 3)
+        assert found.due == 3
+        assert found.oldest == pytest.approx(100, abs=5)
+
+    async def test_a_backlog_has_nothing_that_runs_or_has_ended(self, world: World) -> None:
+        await self.in_state(world, S.RUNNING)
+        await self.in_state(world, S.COMPLETED)
+        await self.in_state(world, S.SCHEDULED)
+        [found] = await world.store.backlogs(["q"], 10)
+        assert (found.due, found.oldest) == (0, None)
+
+    async def test_the_stores_time_is_near(self, world: World) -> None:
+        assert abs((world.store.now() - world.now()).total_seconds()) < 5
+
     # ---- enqueue
 
     async def test_what_is_enqueued_is_read_back_to_the_letter(self, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,17 @@ HOT: dict[str, tuple[str, list[Any]]] = {
         """,
         ["q", "k", 2],
     ),
+    "backlogs: what is due in a lane": (
+        """
+        SELECT count(*), min(d.run_at)
+          FROM (SELECT j.run_at FROM awa.jobs AS j
+                 WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
+                   AND j.state IN ('available', 'scheduled', 'retryable')
+                   AND j.run_at <= $5
+                 ORDER BY j.run_at, j.id LIMIT greatest($4, 1)) AS d
+        """,
+        ["q", "k", 2, 100, datetime.now(UTC)],
+    ),
     "running: of a worker": (
         "SELECT j.id FROM awa.jobs AS j WHERE j.state = 'running' AND j.worker_id = $1",
         [1],
@@ -181,6 +193,8 @@ def test_hot_statements_use_an_index_and_never_scan(name: str, migrated: str) ->
     assert "Seq Scan" not in plan, plan
     assert "Sort" not in plan or "Incremental" in plan, plan
     assert "Index" in plan
+    if "$5" in statement:
+        assert "Filter" not in plan, plan
 
 
 def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
@@ -329,6 +343,45 @@ def test_dead_letters_are_found_among_themselves(name: str, migrated: str) -> No
         plan = "\n".join(r[0] for r in connection.execute(f"EXPLAIN {statement}".encode()))
     assert f"using {index}" in plan, plan
     assert "Sort" not in plan, plan
+
+
+def pages_of_jobs(connection: psycopg.Connection[Any]) -> int:
+    """Pages of the table and its indexes that have been read so far."""
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    found = connection.execute(
+        "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int"
+        " FROM pg_statio_user_tables WHERE schemaname = 'awa' AND relname = 'jobs'"
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_a_backlog_costs_no_more_however_long_it_is(migrated: str) -> None:
+    """A gauge is read every few seconds: it counts so many and no more."""
+    with psycopg.connect(migrated, autocommit=True) as connection:
+
+        def insert(jobs: int, run_at: str, priority: int) -> None:
+            connection.execute(
+                "INSERT INTO awa.jobs (kind, queue, args, priority, run_at)"
+                " SELECT 'k', 'q', '{}', %s, now() + %s::interval FROM generate_series(1, %s)",
+                [priority, run_at, jobs],
+            )
+
+        def ask() -> tuple[int, int]:
+            before = pages_of_jobs(connection)
+            row = connection.execute("SELECT due FROM awa.backlogs('{q}', 100)").fetchone()
+            assert row is not None
+            return row[0], pages_of_jobs(connection) - before
+
+        insert(200, "-1 hour", 1)
+        insert(200, "1 hour", 2)
+        few, cost_of_few = ask()
+        insert(20_000, "-1 hour", 1)
+        insert(20_000, "1 hour", 2)
+        many, cost_of_many = ask()
+    assert few == many == 100
+    assert cost_of_many < cost_of_few + 150, (cost_of_few, cost_of_many)
 
 
 async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> None:

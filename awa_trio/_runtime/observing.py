@@ -1,0 +1,134 @@
+"""Tell observers, whatever they do.
+
+Whoever has none holds no `Observers` at all, so that not being observed costs one
+comparison with None.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TypeAlias
+
+from .._core.events import Event, Insert, Started
+from .._core.observer import Observer
+from .._core.report import headline
+
+logger = logging.getLogger("awa_trio.observers")
+
+Block: TypeAlias = AbstractContextManager[object]
+
+
+class Observers:
+    """Several observers as one that never raises.
+
+    Args:
+      observers: each is told once, however often it is given.
+    """
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        given = tuple(dict.fromkeys(observers))
+        self._observing = _overriding(given, "observe")
+        self._attempting = _overriding(given, "attempt")
+        self._enqueueing = _overriding(given, "enqueue")
+        self._tracing = _overriding(given, "trace")
+
+    def tell(self, event: Event) -> None:
+        """Pass on a fact."""
+        for observer in self._observing:
+            try:
+                observer.observe(event)
+            except Exception as error:
+                self._drop(observer, error)
+
+    def attempt(self, started: Started) -> Blocks:
+        """Return the block that an attempt is to run in."""
+        return Blocks(self._attempting, lambda one: one.attempt(started), self._drop)
+
+    def enqueue(self, jobs: Sequence[Insert]) -> Blocks:
+        """Return the block that an insert is to run in."""
+        return Blocks(self._enqueueing, lambda one: one.enqueue(jobs), self._drop)
+
+    def trace(self) -> Mapping[str, str] | None:
+        """The trace context of this moment, of the first observer that knows one."""
+        for observer in self._tracing:
+            try:
+                found = observer.trace()
+                if found:
+                    return {str(name): str(value) for name, value in found.items()}
+            except Exception as error:
+                self._drop(observer, error)
+        return None
+
+    def _drop(self, observer: Observer, error: Exception) -> None:
+        lists = (self._observing, self._attempting, self._enqueueing, self._tracing)
+        if any(observer in watching for watching in lists):
+            logger.error(
+                "the observer %s raised %s, and is dropped: it is told nothing more",
+                type(observer).__qualname__,
+                headline(error),
+            )
+        self._observing, self._attempting, self._enqueueing, self._tracing = (
+            tuple(one for one in watching if one is not observer) for watching in lists
+        )
+
+
+def said(error: BaseException) -> str:
+    """Return what may be logged of a call that failed, or was not answered in time."""
+    return getattr(error, "headline", "") or "no answer"
+
+
+def observers_or_none(*given: Iterable[Observer]) -> Observers | None:
+    """Return observers, or None if there are none."""
+    together = [observer for some in given for observer in some]
+    return Observers(together) if together else None
+
+
+def _overriding(observers: Iterable[Observer], method: str) -> tuple[Observer, ...]:
+    return tuple(
+        observer
+        for observer in observers
+        if getattr(type(observer), method, None) is not getattr(Observer, method)
+    )
+
+
+class Blocks:
+    """The blocks of several observers, as one that neither raises nor swallows anything."""
+
+    __slots__ = ("_drop", "_entered", "_observers", "_open")
+
+    def __init__(
+        self,
+        observers: Iterable[Observer],
+        open: Callable[[Observer], Block | None],  # noqa: A002
+        drop: Callable[[Observer, Exception], None],
+    ) -> None:
+        self._observers = observers
+        self._open = open
+        self._drop = drop
+        self._entered: list[tuple[Observer, Block]] = []
+
+    def __enter__(self) -> None:
+        for observer in self._observers:
+            try:
+                block = self._open(observer)
+                if block is not None:
+                    block.__enter__()
+                    self._entered.append((observer, block))
+            except Exception as error:
+                self._drop(observer, error)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for observer, block in reversed(self._entered):
+            try:
+                block.__exit__(kind, error, traceback)
+            except Exception as raised:
+                if raised is not error:
+                    self._drop(observer, raised)
