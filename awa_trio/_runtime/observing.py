@@ -26,10 +26,18 @@ class Observers:
 
     Args:
       observers: each is told once, however often it is given.
+
+    Raises:
+      TypeError: one of them is none.
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         given = tuple(dict.fromkeys(observers))
+        for one in given:
+            if not isinstance(one, Observer):
+                raise TypeError(
+                    f"observers: give instances of subclasses of awa.Observer, not {one!r}"
+                )
         self._observing = _overriding(given, "observe")
         self._attempting = _overriding(given, "attempt")
         self._enqueueing = _overriding(given, "enqueue")

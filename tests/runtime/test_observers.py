@@ -462,6 +462,13 @@ async def test_a_worker_survives_all_of_that(caplog: pytest.LogCaptureFixture) -
     assert [one.calls for one in raising] == [1] * 5
 
 
+@virtual
+async def test_what_is_no_observer_is_refused() -> None:
+    for wrong in (Recorder, object(), print):
+        with pytest.raises(TypeError, match="give instances of"):
+            memory_client(observers=[wrong])  # type: ignore[list-item]
+
+
 def test_whoever_has_no_observers_has_nothing() -> None:
     assert observers_or_none([], ()) is None
 
