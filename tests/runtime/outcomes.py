@@ -94,11 +94,7 @@ async def cancel(job: awa.Job[Work], rig: Rig) -> object:
 
 
 async def wait(job: awa.Job[Work], rig: Rig) -> object:
-    row = await rig.client.jobs.get(job.id)
-    assert row.worker_id is not None
-    store = rig.client._backend.store
-    assert await store.register_callback(row.worker_id, row.id, row.run_lease, "token", 60.0)
-    return awa.WaitForCallback("token")
+    return awa.WaitForCallback(await job.register_callback(60.0))
 
 
 async def swallow_a_staging_error(job: awa.Job[Work], rig: Rig) -> None:
@@ -157,7 +153,7 @@ ENDINGS = {
     ),
     "Snooze": Ending(snooze, S.SCHEDULED, None),
     "Cancel": Ending(cancel, S.CANCELLED, "cancelled", ["why"]),
-    "WaitForCallback": Ending(wait, S.WAITING_EXTERNAL, "waiting_for_callback", ["token"]),
+    "WaitForCallback": Ending(wait, S.WAITING_EXTERNAL, "waiting_for_callback", [""]),
 }
 
 
@@ -236,7 +232,10 @@ class Outcomes:
             worked = await work_one(rig.app, rig.client)
             assert isinstance(worked, Worked)
             job = worked.job
-        self.check(ending, job, await self.noted(rig), await rig.follow_ups())
+        noted = await self.noted(rig)
+        self.check(ending, job, noted, await rig.follow_ups())
+        if job.callback_token is not None:
+            assert [note["added"] for note in noted] == [[job.callback_token]]
 
     async def test_a_shutdown_hands_back_and_fires_nothing(self, client: awa.Client) -> None:
         rig = self.rig(client, hang)
@@ -321,7 +320,8 @@ class Outcomes:
         assert job.dead_letter == "terminal_error"
         assert [note["outcome"] for note in await self.noted(rig)] == ["exhausted"]
         [logged] = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
-        assert f"job {job.id} (work) was settled without its follow-up" in logged
+        assert f"job {job.id} (work, " in logged
+        assert "was settled without its follow-up" in logged
         assert "ZeroDivisionError" in logged
         assert "secret" not in logged
 
