@@ -86,7 +86,8 @@ class Client:
           run_at (datetime): earliest start, timezone-aware. Default, at once.
           unique_opts (UniqueOpts | Mapping): at most one such job among those in certain
               states; ``{}`` means the default options. Default, no deduplication.
-          ordering_key (str): stored; what it orders comes with a later release.
+          ordering_key (str): jobs of one queue with one key start in the order they became
+              due, one at a time. At most 200 characters. Default, no order.
           deadline (float): seconds an attempt may take; 0 for no limit. Default, its
               task's, else its queue's.
 

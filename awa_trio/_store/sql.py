@@ -78,7 +78,7 @@ ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
 BEAT = call("beat", 1)
-CLAIM = call("claim", 6)
+CLAIM = call("claim", 7)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
 REGISTER_CALLBACK = call("register_callback", 5)
@@ -159,6 +159,7 @@ class SqlStore:
                 arrays.texts([want.queue for want in wants]),
                 arrays.int4s([want.most for want in wants]),
                 arrays.float8s([want.deadline for want in wants]),
+                arrays.float8s([want.ageing for want in wants]),
                 arrays.texts(list(kinds)),
                 arrays.float8s(list(kinds.values())),
             ),
