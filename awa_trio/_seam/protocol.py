@@ -312,6 +312,10 @@ class Inspecting(Protocol):
         """
         ...
 
+    async def holder(self, unique_key: bytes) -> int | None:
+        """The job that holds a unique key; None if none does."""
+        ...
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """A page of jobs, newest first."""
         ...

@@ -714,6 +714,11 @@ class MemoryStore:
             found.append(Backlog(queue, len(due[:most]), oldest))
         return found
 
+    async def holder(self, unique_key: bytes) -> int | None:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return self._claims.get(unique_key)
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
         await anyio.lowlevel.checkpoint()

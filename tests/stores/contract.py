@@ -1932,6 +1932,14 @@ class StoreContract:
         [job_id] = await self.enqueue(world, job())
         assert [j.id for j in await world.store.get([job_id, 10**12])] == [job_id]
 
+    async def test_the_holder_of_a_unique_key(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING, key=KEY)
+        await self.enqueue(world, job(key=OTHER_KEY, mask=S.COMPLETED.bit))
+        assert await world.store.holder(KEY) == found.id
+        assert await world.store.holder(OTHER_KEY) is None
+        await self.settle(world, worker, plan(found, S.FAILED))
+        assert await world.store.holder(KEY) is None
+
     async def test_a_list_is_newest_first_and_filtered(self, world: World) -> None:
         ids = await self.enqueue(
             world,
