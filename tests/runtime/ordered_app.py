@@ -17,7 +17,10 @@ from attrs import frozen
 import awa_trio as awa
 from awa_trio.pg import Pool, TrioConnection
 
-from .app_for_processes import TIMINGS
+#: A lease that a busy machine does not let run out, and that a test can wait for.
+TIMINGS = awa.Timings(
+    heartbeat=0.5, lease=5.0, finalize_deadline=4.0, rescue_interval=0.5, poll_interval=0.2,
+)  # fmt: skip
 
 TRACE = """
 CREATE TABLE trace (
