@@ -535,6 +535,50 @@ async def test_a_waiting_job_is_cancelled(client: awa.Client, state: str) -> Non
     assert not await client.jobs.cancel(answer.id)
 
 
+@pytest.mark.parametrize("as_bytes", [True, False])
+async def test_a_job_is_cancelled_by_its_unique_key(client: awa.Client, as_bytes: bool) -> None:
+    answer = await client.enqueue(Resolve(1), unique_opts={})
+    other = await client.enqueue(Resolve(2), unique_opts={})
+    key = (await client.jobs.get(answer.id)).unique_key
+    wanted = key if as_bytes else Resolve(1)
+    assert await client.jobs.cancel_by_key(wanted, reason="why") == answer.id
+    job = await client.jobs.get(answer.id)
+    assert (job.state, job.errors[-1].error) == (S.CANCELLED, "cancelled: why")
+    assert await client.jobs.cancel_by_key(wanted) is None
+    assert (await client.jobs.get(other.id)).state is S.AVAILABLE
+
+
+async def test_a_completed_job_that_holds_the_key_is_left(client: awa.Client) -> None:
+    answer = await client.enqueue(Resolve(1), unique_opts={})
+    await drain(app, client)
+    assert await client.jobs.cancel_by_key(Resolve(1)) is None
+    assert (await client.jobs.get(answer.id)).state is S.COMPLETED
+
+
+async def test_a_key_is_computed_as_for_the_enqueue(client: awa.Client) -> None:
+    options = awa.UniqueOpts(by_queue=True, by_period=7)
+    answer = await client.enqueue(Resolve(1), queue="x", unique_opts=options)
+    cancel = client.jobs.cancel_by_key
+    assert await cancel(Resolve(1)) is None
+    assert await cancel(Resolve(1), queue="y", unique_opts=options) is None
+    assert await cancel(Resolve(1), queue="x", unique_opts=options) == answer.id
+    answer = await client.enqueue(Resolve(1), queue="x", unique_opts=options)
+    request = awa.EnqueueRequest(Resolve(1), queue="x", unique_opts=options)
+    assert await cancel(request) == answer.id
+
+
+async def test_keys_that_are_none_are_refused(client: awa.Client) -> None:
+    cancel = client.jobs.cancel_by_key
+    with pytest.raises(awa.InvalidRequest, match="16 bytes, not 3"):
+        await cancel(b"abc")
+    with pytest.raises(awa.InvalidRequest, match="leave out the options"):
+        await cancel(bytes(16), kind="resolve")
+    with pytest.raises(awa.InvalidRequest, match="no unique options"):
+        await cancel(awa.EnqueueRequest(Resolve(1)))
+    with pytest.raises(awa.UnknownKind):
+        await cancel({"n": 1}, kind="nonsense")
+
+
 async def test_a_failed_job_is_retried_with_all_its_attempts(client: awa.Client) -> None:
     answer = await client.enqueue(Resolve(-1))
     await drain(app, client)

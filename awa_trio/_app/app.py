@@ -137,6 +137,7 @@ class App:
         max_workers: int = 50,
         deadline: float = 300.0,
         dead_letters: bool = True,
+        priority_ageing: float = 60.0,
     ) -> None:
         """Set how a worker serves one queue.
 
@@ -146,6 +147,9 @@ class App:
           deadline: seconds an attempt may take, unless its task or job says otherwise; 0
               for no limit.
           dead_letters: whether its jobs that fail become dead letters, see `DeadLetters`.
+          priority_ageing: seconds after which a job that is due counts as one priority
+              higher, up to 1, so that it is not kept waiting for ever by more urgent
+              ones; 0 for never.
 
         Raises:
           ConfigurationError: the queue is set twice, or a value is out of its range.
@@ -154,7 +158,10 @@ class App:
         if name in self._registry.queues:
             raise ConfigurationError(f"queue {name!r} is set twice; remove one of them")
         self._registry.queues[name] = QueueSettings(
-            max_workers=max_workers, deadline=deadline, dead_letters=dead_letters
+            max_workers=max_workers,
+            deadline=deadline,
+            dead_letters=dead_letters,
+            priority_ageing=priority_ageing,
         )
 
     @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -22,6 +22,7 @@ from .._core.jsontext import MAX_INT
 from .._core.observer import Observer
 from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
+from .._core.unique import UniqueOpts
 from .._runtime.observing import Observers, observers_or_none
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
@@ -30,7 +31,14 @@ from .app import App
 from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
-from .joining import enqueue_many_prepared, enqueueing, prepare, prepare_many, told
+from .joining import (
+    enqueue_many_prepared,
+    enqueueing,
+    prepare,
+    prepare_many,
+    told,
+    unique_key_of,
+)
 from .moving import Mover
 
 
@@ -67,7 +75,7 @@ class Client:
         self._watching = tuple(observers)
         self._observers = observers_or_none(observers)
         mover = Mover(backend.store, app, self._observers)
-        self.jobs = Jobs(backend.store, mover)
+        self.jobs = Jobs(backend.store, app, mover)
         self.dlq = DeadLetters(backend.store)
         self.callbacks = Callbacks(backend.store, mover)
 
@@ -86,7 +94,8 @@ class Client:
           run_at (datetime): earliest start, timezone-aware. Default, at once.
           unique_opts (UniqueOpts | Mapping): at most one such job among those in certain
               states; ``{}`` means the default options. Default, no deduplication.
-          ordering_key (str): stored; what it orders comes with a later release.
+          ordering_key (str): jobs of one queue with one key start in the order they became
+              due, one at a time. At most 200 characters. Default, no order.
           deadline (float): seconds an attempt may take; 0 for no limit. Default, its
               task's, else its queue's.
 
@@ -226,8 +235,9 @@ class Transaction:
 class Jobs:
     """Look at jobs, cancel them, retry them: ``client.jobs``."""
 
-    def __init__(self, store: Store, mover: Mover) -> None:
+    def __init__(self, store: Store, app: App | None, mover: Mover) -> None:
         self._store = store
+        self._app = app
         self._mover = mover
 
     async def get(self, job_id: int) -> JobDetails:
@@ -317,6 +327,52 @@ class Jobs:
             ended = CancelRequested(reason)
             if await self._mover.move(job, ended, without_follow_ups=without_follow_ups):
                 return True
+
+    async def cancel_by_key(
+        self,
+        key: object,
+        /,
+        *,
+        kind: str | None = None,
+        queue: str | None = None,
+        unique_opts: UniqueOpts | Mapping[str, Any] | None = None,
+        reason: str = "cancelled by an operator",
+        without_follow_ups: bool = False,
+    ) -> int | None:
+        """Cancel the job that holds a unique key, whatever it is doing; return its ID.
+
+        None: no job holds the key, or the one that does has ended. At most one holds it at a
+        time; jobs that were enqueued with the key and have left its states are left alone.
+
+        Args:
+          key: the 16 bytes of the key; or what the job was enqueued with, from which they
+              are computed: its arguments, a dict, or an `EnqueueRequest` with unique options.
+          kind: as the job was enqueued with, if its arguments do not say.
+          queue: likewise, where the unique options are by queue.
+          unique_opts: as the job was enqueued with. Default, the default options.
+          reason: recorded on the job.
+          without_follow_ups: as for `cancel`.
+
+        Raises:
+          InvalidRequest: the key has not 16 bytes, or the arguments or options break a rule.
+          UnknownKind: the client was given an app, which does not know the kind.
+          FollowUpsUnknown: as `cancel`.
+          FollowUpError: as `cancel`.
+          UniqueConflict: as `cancel`.
+          TypeError: the reason is no str.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        check_type("reason", reason, str)
+        wanted = unique_key_of(self._app, key, kind=kind, queue=queue, unique_opts=unique_opts)
+        while True:
+            with public_errors("looking for the holder of a key"):
+                holder = await self._store.holder(wanted)
+                found = [] if holder is None else await self._store.get([holder])
+            if not found or found[0].state.terminal:
+                return None
+            ended = CancelRequested(reason)
+            if await self._mover.move(found[0], ended, without_follow_ups=without_follow_ups):
+                return found[0].id
 
     async def retry(self, job_id: int) -> None:
         """Let a job that failed or was cancelled run again, with all its attempts.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, Unpack, overload
+from typing import Any, TypeAlias, Unpack, cast, overload
 
 import psycopg
 
@@ -14,7 +14,8 @@ from .._core.errors import InvalidRequest
 from .._core.job import PreparedInsert, reserved_trace
 from .._core.jsontext import name_of
 from .._core.registry import Registry
-from .._core.request import EnqueueOptions, stamped
+from .._core.request import EnqueueOptions, EnqueueRequest, stamped
+from .._core.unique import UniqueOpts
 from .._runtime.observing import Observers
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
@@ -146,6 +147,39 @@ def told(jobs: Sequence[PreparedInsert], answers: Sequence[Enqueued]) -> events.
             for job, answer in zip(jobs, answers, strict=True)
         )
     )
+
+
+def unique_key_of(
+    app: App | None,
+    key: object,
+    *,
+    kind: str | None,
+    queue: str | None,
+    unique_opts: UniqueOpts | Mapping[str, Any] | None,
+) -> bytes:
+    """Return a unique key, given as such or as what a job with it is enqueued with.
+
+    Raises:
+      InvalidRequest: it has not 16 bytes, or the request breaks a rule.
+      UnknownKind: the app does not know the kind.
+    """
+    if isinstance(key, bytes | bytearray | memoryview):
+        raw = bytes(key)
+        if len(raw) != 16:
+            raise InvalidRequest(f"a unique key has 16 bytes, not {len(raw)}")
+        if (kind, queue, unique_opts) != (None, None, None):
+            raise InvalidRequest("a key of bytes says everything: leave out the options")
+        return raw
+    options: EnqueueOptions = {"kind": kind, "queue": queue, "unique_opts": unique_opts}
+    given = cast("EnqueueOptions", {k: v for k, v in options.items() if v is not None})
+    if not isinstance(key, EnqueueRequest):
+        given.setdefault("unique_opts", {})
+    found = prepare(app, key, given).unique_key
+    if found is None:
+        raise InvalidRequest(
+            "the EnqueueRequest has no unique options, and so no key: set them with .unique(...)"
+        )
+    return found
 
 
 async def enqueue_many_prepared(

@@ -290,7 +290,8 @@ def transition(
             move.seconds = seconds
             move.attempt = job.attempt - 1
         case ToAvailable(attempt):
-            move.seconds = 0.0
+            if job.state not in (JobState.RUNNING, JobState.WAITING_EXTERNAL):
+                move.seconds = 0.0  # One that had started keeps its place in the order.
             move.attempt = attempt
         case ToCancelled(reason):
             move.error = report(f"cancelled: {reason}")

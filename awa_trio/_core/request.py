@@ -71,8 +71,8 @@ class EnqueueOptions(TypedDict, total=False):
     unique_opts: UniqueOpts | Mapping[str, Any] | None
     """What makes the job a duplicate; ``{}`` means the default options. Default, nothing."""
     ordering_key: str | None
-    """Where an engine spreads a queue, jobs with the same key stay in order. 1 to 200
-    characters. Default, none."""
+    """Jobs of one queue with one key start in the order they became due, one at a time.
+    1 to 200 characters. Default, no order."""
     deadline: float | None
     """Seconds an attempt may take; 0 for no limit. Default, the task's, or the queue's."""
 

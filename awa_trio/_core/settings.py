@@ -80,6 +80,10 @@ class QueueSettings:
     ``client.dlq``, and kept ten times as long. A failure is worth looking at unless
     somebody says that it is not."""
 
+    priority_ageing: float = _seconds(default=60.0)
+    """Seconds a due job waits to count as one priority higher, down to 1; 0 for never.
+    A minute: what is urgent still goes first, and nothing waits for ever behind it."""
+
 
 @attrs.frozen
 class Timings:

@@ -33,6 +33,10 @@ LINGER = 0.002
 #: Seconds before asking again for a job that is due and that someone else was claiming.
 CONTENDED = 0.01
 
+#: Seconds between two questions how long there is nothing to do. A queue whose jobs wait for
+#: one another by ordering keys has less to give than there is room for, all the time.
+ASK_EVERY = 0.01
+
 #: Slots woken ahead of the jobs they are to pick up.
 SPARES = 4
 
@@ -70,7 +74,12 @@ class Slots:
         At most half of the slots at once: while one half runs, the other is claimed for.
         """
         half = (self.settings.max_workers + 1) // 2
-        return Want(self.queue, min(self.free, half, MOST_JOBS), self.settings.deadline)
+        return Want(
+            self.queue,
+            min(self.free, half, MOST_JOBS),
+            self.settings.deadline,
+            self.settings.priority_ageing,
+        )
 
 
 class Dispatcher:
@@ -127,12 +136,18 @@ class Dispatcher:
         self.claims = 0
         """Claims made."""
         self._contended = 0
+        self._more_comes = False
         self._closing = False
 
     # ---- news: synchronous, from wherever it comes
 
-    def got_work(self, queue: str | None = None) -> None:
-        """Look again at a queue, or at all of them."""
+    def got_work(self, queue: str | None = None, *, more_comes: bool = False) -> None:
+        """Look again at a queue, or at all of them.
+
+        Args:
+          queue: which; default, all.
+          more_comes: whether to wait a moment for more of this news, which is about to come.
+        """
         if queue is None:
             for slots in self._queues.values():
                 slots.may_have_more = True
@@ -140,6 +155,7 @@ class Dispatcher:
             found.may_have_more = True
         else:
             return
+        self._more_comes = more_comes
         self._news.set()
 
     def serves(self, queue: str) -> bool:
@@ -206,7 +222,8 @@ class Dispatcher:
 
     async def claim(self, attempts: trio.Nursery) -> None:
         """Claim and start jobs until cancelled; slots run in ``attempts``."""
-        poll_at = trio.current_time()
+        poll_at = ask_at = trio.current_time()
+        gather_by = math.inf
         pause = self._timings.poll_interval
         failures = 0
         while True:
@@ -222,6 +239,14 @@ class Dispatcher:
                 with trio.move_on_at(poll_at):
                     await self._news.wait()
                 continue
+            if self._more_comes and now < gather_by:
+                self._more_comes = False
+                gather_by = min(gather_by, now + LINGER)
+                with trio.move_on_at(gather_by):
+                    await self._news.wait()
+                continue
+            self._more_comes = False
+            gather_by = math.inf
             if all(s.free < s.settings.max_workers // 8 for s in wanted):
                 await trio.sleep(LINGER)
             try:
@@ -235,7 +260,10 @@ class Dispatcher:
                 await trio.sleep(delay)
                 continue
             failures = 0
-            if short:
+            if short and trio.current_time() < ask_at:
+                poll_at = min(poll_at, ask_at)
+            elif short:
+                ask_at = trio.current_time() + ASK_EVERY
                 poll_at = min(poll_at, trio.current_time() + await self._due_in(short))
 
     async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> list[Slots]:

@@ -78,6 +78,13 @@ class Entry:
         """The unique keys that its inserts take. A move may take one back besides."""
         return (i.unique_key for i in self.plan.inserts if i.unique_key is not None)
 
+    @property
+    def in_order(self) -> str | None:
+        """The queue in which its job made others wait for it; None if it could not."""
+        if self.attempt is None or self.attempt.claimed.ordering_key is None:
+            return None
+        return self.attempt.claimed.queue
+
 
 class Clerk(Protocol):
     """Whoever submits settlements, and is told what became of them. Nothing here may block."""
@@ -180,6 +187,11 @@ class Finalizer:
     def full(self) -> bool:
         """Whether ``capacity`` settlements wait: attempts must not outrun them."""
         return len(self._waiting) >= self._capacity
+
+    @property
+    def more_waits(self) -> bool:
+        """Whether settlements wait that will soon have been made."""
+        return bool(self._waiting)
 
     async def room(self) -> None:
         """Wait until it is not full."""

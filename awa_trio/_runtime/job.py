@@ -237,7 +237,7 @@ class Job(Generic[ArgsT]):
 
     @property
     def ordering_key(self) -> str | None:
-        """Its ordering key. Stored; what it orders comes with a later release."""
+        """Its ordering key: no other job of its queue with the same key runs meanwhile."""
         return self._row.ordering_key
 
     @property

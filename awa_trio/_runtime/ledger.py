@@ -377,6 +377,9 @@ class Ledger:
             self._stale(entry)
             return
         self.counts.settled[entry.plan.move.to_state] += 1
+        if entry.in_order is not None:
+            # The next job of its ordering key may start.
+            self.dispatcher.got_work(entry.in_order, more_comes=self.finalizer.more_waits)
         if answer.duplicate_of is not None:
             job = _job(entry)
             logger.warning(
@@ -453,8 +456,11 @@ class Ledger:
         telling = False
         for entry in entries:
             # One that parks may have been answered already: then it is available.
-            if entry.plan.move.to_state in (JobState.AVAILABLE, JobState.WAITING_EXTERNAL):
+            to = entry.plan.move.to_state
+            if to in (JobState.AVAILABLE, JobState.WAITING_EXTERNAL) or entry.attempt is None:
                 return True
+            if entry.in_order is not None and not self.dispatcher.serves(entry.in_order):
+                telling = True
             for insert in entry.plan.inserts:
                 if insert.run_at is None and not self.dispatcher.serves(insert.queue):
                     telling = True

@@ -96,7 +96,12 @@ class Working(Protocol):
     async def claim(
         self, worker: int, wants: Sequence[Want], kinds: Mapping[str, float | None]
     ) -> list[Claimed]:
-        """Claim jobs for which there is room, of known kinds, in the order they are to start.
+        """Claim jobs for which there is room, of known kinds, in the order they are to start:
+        by priority, less what waiting makes up for; then run_at; then ID.
+
+        Of the jobs of one queue with one ordering key the first by run_at, then ID, may start
+        if it is of a known kind, and if none of them runs or waits for a callback. Those whose
+        time has not come are not among them.
 
         Args:
           worker: who will run them.
@@ -107,7 +112,10 @@ class Working(Protocol):
         ...
 
     async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
-        """Seconds until the next job is due; 0 if someone else was claiming one; None if none waits."""
+        """Seconds until the next job is due; 0 if someone else was claiming one; None if none waits.
+
+        Jobs whose ordering key is taken do not count.
+        """
         ...
 
     async def settle(
@@ -302,6 +310,10 @@ class Inspecting(Protocol):
           queues: which.
           most: jobs to count in each; what it costs is bounded by this.
         """
+        ...
+
+    async def holder(self, unique_key: bytes) -> int | None:
+        """The job that holds a unique key; None if none does."""
         ...
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:

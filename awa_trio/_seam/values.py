@@ -27,6 +27,8 @@ class Want:
     """How many may be claimed."""
     deadline: float
     """Seconds an attempt may take unless its kind or job says otherwise; 0 for no limit."""
+    ageing: float = 0.0
+    """Seconds of waiting that count as one priority; 0: none do."""
 
 
 class Claimed(JobRow):

@@ -184,10 +184,9 @@ class MemoryStore:
         self._check(worker)
         claimed = []
         for want in wants:
-            due = [
-                row for row in self._waiting([want.queue], kinds) if row.run_at <= self._now()
-            ]
-            due.sort(key=lambda row: (row.priority, row.run_at, row.id))
+            now = self._now()
+            due = [row for row in self._startable([want.queue], kinds) if row.run_at <= now]
+            due.sort(key=lambda row: (_aged(row, now, want.ageing), row.run_at, row.id))
             for row in due[: want.most]:
                 if self._move(row, JobState.RUNNING) is not None:
                     continue
@@ -196,7 +195,6 @@ class MemoryStore:
                     deadline = kinds[row.kind]
                 if deadline is None:
                     deadline = want.deadline
-                now = self._now()
                 row.worker_id = worker
                 row.run_lease += 1
                 row.attempt += 1
@@ -205,17 +203,32 @@ class MemoryStore:
                 claimed.append(_claimed(row, deadline))
         return claimed
 
-    def _waiting(self, queues: Sequence[str], kinds: Iterable[str]) -> list[JobDetails]:
-        return [
-            row
-            for row in self._jobs.values()
-            if row.state in WAITING and row.queue in queues and row.kind in kinds
-        ]
+    def _startable(self, queues: Sequence[str], kinds: Iterable[str]) -> list[JobDetails]:
+        """The jobs that wait for nothing but their time."""
+        waiting: list[JobDetails] = []
+        heads: dict[tuple[str, str], JobDetails] = {}
+        taken: set[tuple[str, str]] = set()
+        for row in self._jobs.values():
+            if row.queue not in queues:
+                continue
+            if row.ordering_key is None:
+                if row.state in WAITING:
+                    waiting.append(row)
+                continue
+            key = (row.queue, row.ordering_key)
+            if row.state in HELD:
+                taken.add(key)
+            elif row.state in WAITING:
+                head = heads.setdefault(key, row)
+                if (row.run_at, row.id) < (head.run_at, head.id):
+                    heads[key] = row
+        waiting += [row for key, row in heads.items() if key not in taken]
+        return [row for row in waiting if row.kind in kinds]
 
     async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
         """See `_seam.protocol.Working`."""
         await anyio.lowlevel.checkpoint()
-        due = [row.run_at for row in self._waiting(queues, kinds)]
+        due = [row.run_at for row in self._startable(queues, kinds)]
         return max(0.0, (min(due) - self._now()).total_seconds()) if due else None
 
     async def settle(
@@ -256,8 +269,9 @@ class MemoryStore:
                 self._tell(CutElsewhere(move.job_id, move.run_lease, move.to_state))
             if notify:
                 self._tell_of_work(plan.inserts)
-                if self._jobs[move.job_id].state is JobState.AVAILABLE:
-                    self._tell(GotWork(self._jobs[move.job_id].queue))
+                row = self._jobs[move.job_id]
+                if row.state is JobState.AVAILABLE or row.ordering_key is not None:
+                    self._tell(GotWork(row.queue))
         return [answers.get(id(plan), STALE) for plan in plans]
 
     def _applies(self, plan: Plan) -> bool:
@@ -700,6 +714,11 @@ class MemoryStore:
             found.append(Backlog(queue, len(due[:most]), oldest))
         return found
 
+    async def holder(self, unique_key: bytes) -> int | None:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return self._claims.get(unique_key)
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
         await anyio.lowlevel.checkpoint()
@@ -748,6 +767,13 @@ class MemoryStore:
 def _waited(row: JobDetails) -> Waited:
     answer = row.raw_callback_answer if row.callback_until is None else None
     return Waited(row.state is JobState.WAITING_EXTERNAL, answer)
+
+
+def _aged(row: JobDetails, now: datetime, ageing: float) -> float:
+    """As functions/aged.sql."""
+    if not ageing:
+        return row.priority
+    return max(row.priority - (now - row.run_at).total_seconds() // ageing, 1)
 
 
 def _claimed(row: JobDetails, deadline: float | None) -> Claimed:

@@ -78,7 +78,7 @@ ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
 BEAT = call("beat", 1)
-CLAIM = call("claim", 6)
+CLAIM = call("claim", 7)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
 REGISTER_CALLBACK = call("register_callback", 5)
@@ -97,6 +97,7 @@ LEAD = call("lead", 3)
 RESCUE = call("rescue", 4)
 PRUNE = call("prune", 4)
 GET = call("get_jobs", 1)
+HOLDER = call("holder", 1)
 LIST = call("list_jobs", 6)
 LIST_DEAD_LETTERS = call("list_dead_letters", 6)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
@@ -159,6 +160,7 @@ class SqlStore:
                 arrays.texts([want.queue for want in wants]),
                 arrays.int4s([want.most for want in wants]),
                 arrays.float8s([want.deadline for want in wants]),
+                arrays.float8s([want.ageing for want in wants]),
                 arrays.texts(list(kinds)),
                 arrays.float8s(list(kinds.values())),
             ),
@@ -372,6 +374,10 @@ class SqlStore:
         """See `_seam.protocol.Inspecting`."""
         rows = await self._rows(BACKLOGS, (arrays.texts(queues), Int4(most)))
         return [Backlog(*row) for row in rows]
+
+    async def holder(self, unique_key: bytes) -> int | None:
+        """See `_seam.protocol.Inspecting`."""
+        return cast("int | None", await self._value(HOLDER, (unique_key,)))
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""

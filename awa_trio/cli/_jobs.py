@@ -68,9 +68,10 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
 
 @jobs.command
 async def cancel(
-    job_ids: Annotated[tuple[int, ...], Parameter(negative="")],
+    job_ids: Annotated[tuple[int, ...], Parameter(negative="")] = (),
     /,
     *,
+    key: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     reason: str = "cancelled by an operator",
     app: WhichApp = "",
     without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
@@ -83,23 +84,43 @@ async def cancel(
 
     Parameters
     ----------
+    key
+        The job that holds this unique key: 32 hexadecimal digits, as `jobs show` has
+        them; may be given several times.
     reason
         Recorded on each job.
     without_follow_ups
         Leave them out, or say that there are none; then no app is needed.
     """
+    if not job_ids and not key:
+        problem("say which jobs: their IDs, or their unique keys with --key")
+        return 2
+    try:
+        keys = [bytes.fromhex(one) for one in key]
+    except ValueError:
+        problem("a unique key is 32 hexadecimal digits, as `awa-trio jobs show` has them")
+        return 2
     code = 0
     known = load_app(app) if app and not without_follow_ups else None
     async with connect(dsn, app=known) as client:
-        for job_id in job_ids:
+        targets: list[int | bytes] = [*job_ids, *keys]
+        for one in targets:
+            name = f"job {one}" if isinstance(one, int) else f"the holder of {one.hex()}"
             try:
-                done = await client.jobs.cancel(
-                    job_id, reason=reason, without_follow_ups=without_follow_ups
-                )
+                if isinstance(one, int):
+                    done = await client.jobs.cancel(
+                        one, reason=reason, without_follow_ups=without_follow_ups
+                    )
+                else:
+                    holder = await client.jobs.cancel_by_key(
+                        one, reason=reason, without_follow_ups=without_follow_ups
+                    )
+                    done = holder is not None
+                    name = f"job {holder}" if done else name
             except FollowUpsUnknown as error:
                 has_none = "" if known is None else f"; {app} does not run it"
                 problem(
-                    f"job {job_id} was left as it is: follow-ups may be registered for kind"
+                    f"{name} was left as it is: follow-ups may be registered for kind"
                     f" {error.kind!r}{has_none}; give --app MODULE:APP, or set AWA_APP, or say"
                     " --without-follow-ups"
                 )
@@ -109,7 +130,7 @@ async def cancel(
                 problem(str(error))
                 code = 1
                 continue
-            say(f"job {job_id} ", "is cancelled" if done else "had ended already")
+            say(f"{name} ", "is cancelled" if done else "had ended already")
     return code
 
 

@@ -195,7 +195,8 @@ async def _work_next(
     }
     worker_id = await parts.life.present_id()
     for name, settings in queues.items():
-        claimed = await store.claim(worker_id, [Want(name, 1, settings.deadline)], kinds)
+        want = Want(name, 1, settings.deadline, settings.priority_ageing)
+        claimed = await store.claim(worker_id, [want], kinds)
         for job in claimed:
             attempt = Attempt(job, worker_id)
             parts.ledger.hold(attempt)

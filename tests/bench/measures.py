@@ -152,6 +152,12 @@ async def drain(
     """A backlog of handlers that do nothing, until the last one's completion has committed."""
     for start in range(0, jobs, 5_000):
         await client.enqueue_many(Nothing(n, 2) for n in range(start, start + 5_000))
+    return await _until_drained(client, jobs, observers)
+
+
+async def _until_drained(
+    client: awa.Client, jobs: int, observers: Sequence[awa.Observer] = ()
+) -> dict[str, float]:
     mark("begin")
     counter.expect(jobs)
     clock = Clock()
@@ -199,6 +205,26 @@ async def drain_traced(client: awa.Client, jobs: int) -> dict[str, float]:
     return await drain(
         client, jobs, [Telemetry(tracer_provider=tracers, meter_provider=meters)]
     )
+
+
+async def drain_ordered(client: awa.Client, jobs: int) -> dict[str, float]:
+    """The same with 12 ordering keys: at most 12 of the jobs can run at once."""
+    for start in range(0, jobs, 5_000):
+        await client.enqueue_many(
+            awa.EnqueueRequest(Nothing(n, 2), ordering_key=f"key {n % 12}")
+            for n in range(start, start + 5_000)
+        )
+    return await _until_drained(client, jobs)
+
+
+async def drain_ordered_apart(client: awa.Client, jobs: int) -> dict[str, float]:
+    """The same with an ordering key for every ten jobs."""
+    for start in range(0, jobs, 5_000):
+        await client.enqueue_many(
+            awa.EnqueueRequest(Nothing(n, 2), ordering_key=f"key {n % (jobs // 10)}")
+            for n in range(start, start + 5_000)
+        )
+    return await _until_drained(client, jobs)
 
 
 async def pipeline(client: awa.Client, jobs: int) -> dict[str, float]:
@@ -252,6 +278,8 @@ MEASURES: dict[str, tuple[Callable[[awa.Client, int], Awaitable[dict[str, float]
     "drain, no-op": (drain, 50_000),
     "drain, no-op, observed": (drain_observed, 50_000),
     "drain, no-op, OpenTelemetry": (drain_traced, 50_000),
+    "ordered drain, 12 keys": (drain_ordered, 10_000),
+    "ordered drain, a key for ten jobs": (drain_ordered_apart, 20_000),
     "pipeline A to unique B, pairs": (pipeline, 20_000),
     "pickup latency at 50/s": (latency, 500),
 }
@@ -262,7 +290,14 @@ async def main(name: str, dsn: str, jobs: int) -> None:
     measure, _ = MEASURES[name]
     await awa.migrate(dsn)
     async with awa.connect(dsn, app=app) as client:
-        marks = measure in (drain, drain_observed, drain_traced, pipeline)
+        marks = measure in (
+            drain,
+            drain_observed,
+            drain_traced,
+            drain_ordered,
+            drain_ordered_apart,
+            pipeline,
+        )
         if not marks:
             mark("begin")
         result: dict[str, Any] = dict(await measure(client, jobs))

@@ -70,8 +70,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def enqueue(dsn: str, kind: str, args: str, **options: object) -> int:
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT id FROM awa.enqueue(%s, %s, queue => %s)",
-            [kind, args, options.get("queue", "default")],
+            "SELECT id FROM awa.enqueue(%s, %s, queue => %s, unique_key => %s)",
+            [kind, args, options.get("queue", "default"), options.get("unique_key")],
         ).fetchone()
         assert row is not None
         return int(row[0])
@@ -381,6 +381,26 @@ def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) 
     job = json.loads(capsys.readouterr().out)
     assert job["output"] == {"pages": 4}
     assert job["progress"]["metadata"] == {"a": [1]}
+
+
+def test_a_job_is_cancelled_by_its_unique_key(migrated: str, capsys: Capture) -> None:
+    job_id = enqueue(migrated, "k", "{}", unique_key=bytes(range(16)))
+    assert run(["jobs", "show", str(job_id), "--dsn", migrated]) == 0
+    key = "000102030405060708090a0b0c0d0e0f"
+    assert key in capsys.readouterr().out
+    cancel = ["jobs", "cancel", "--dsn", migrated]
+    assert run([*cancel, "--key", key]) == 1
+    assert f"the holder of {key} was left as it is" in capsys.readouterr().err
+    cancel += ["--without-follow-ups"]
+    assert run([*cancel, "--key", key]) == 0
+    assert f"job {job_id} is cancelled" in capsys.readouterr().out
+    assert state(migrated, job_id) == "cancelled"
+    assert run([*cancel, "--key", key]) == 0
+    assert f"the holder of {key} had ended already" in capsys.readouterr().out
+    for wrong in (["--key", "xyz"], []):
+        assert run([*cancel, *wrong]) == 2
+    assert run([*cancel, "--key", "0102"]) == 1
+    assert "16 bytes" in capsys.readouterr().err
 
 
 def test_a_long_list_says_how_to_go_on(migrated: str, capsys: Capture) -> None:

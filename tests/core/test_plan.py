@@ -40,6 +40,7 @@ from awa_trio._core.plan import (
     if_broken,
     outcome_of,
     plan,
+    transition,
 )
 from awa_trio._core.report import MAX_REPORT_CHARS
 from awa_trio._core.results import Completed
@@ -110,7 +111,7 @@ STAGED = (insert("staged 1"), insert("staged 2"))
         (ToRetryable(60.0, None), S.RETRYABLE, {"seconds": 60.0}),
         (ToRetryable(None, "e"), S.RETRYABLE, {"seconds": 8.0, "error": "e"}),
         (ToScheduled(60.0), S.SCHEDULED, {"seconds": 60.0, "attempt": 2}),
-        (ToAvailable(2), S.AVAILABLE, {"seconds": 0.0, "attempt": 2}),
+        (ToAvailable(2), S.AVAILABLE, {"attempt": 2}),
         (ToCancelled("why"), S.CANCELLED, {"error": "cancelled: why"}),
         (ToWaiting("t"), S.WAITING_EXTERNAL, {"token": "t"}),
         (ToFailed("e"), S.FAILED, {"error": "e"}),
@@ -121,6 +122,13 @@ def test_a_settlement_is_one_guarded_move(
 ) -> None:
     expected = attrs.evolve(Transition(7, 3, S.RUNNING, to, 3), **changes)
     assert make(settlement).move == expected
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_a_job_that_had_started_keeps_its_place(state: JobState) -> None:
+    made = transition(ToAvailable(0), Row(state=state), fraction=0.0)
+    started = state in (S.RUNNING, S.WAITING_EXTERNAL)
+    assert made.seconds == (None if started else 0.0)
 
 
 def test_to_leave_is_to_write_nothing() -> None:

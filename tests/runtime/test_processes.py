@@ -27,10 +27,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def worker_process(dsn: str) -> Iterator[subprocess.Popen[str]]:
+def worker_process(
+    dsn: str, module: str = "tests.runtime.app_for_processes"
+) -> Iterator[subprocess.Popen[str]]:
     """A worker in a process of its own, working."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.runtime.app_for_processes", dsn],
+        [sys.executable, "-m", module, dsn],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -98,8 +98,9 @@ class StoreContract:
         kinds: Sequence[str] = ("k",),
         queue: str = "q",
         deadline: float = 0.0,
+        ageing: float = 0.0,
     ) -> list[Claimed]:
-        wants = [Want(queue, most, deadline)]
+        wants = [Want(queue, most, deadline, ageing)]
         return await world.store.claim(worker, wants, dict.fromkeys(kinds))
 
     async def claim_one(self, world: World, worker: int, **options: Any) -> Claimed:
@@ -165,6 +166,26 @@ class StoreContract:
         [found] = await world.store.backlogs(["q"], 3)
         assert found.due == 3
         assert found.oldest == pytest.approx(100, abs=5)
+
+    async def test_a_backlog_has_the_jobs_that_wait_for_others_of_their_key(
+        self, world: World
+    ) -> None:
+        now = world.now()
+        await self.in_state(world, S.RUNNING, ordering_key="o")
+        ago = [20.0, 50.0, 30.0, -10.0, -1000.0]
+        await self.enqueue(
+            world,
+            *[job(ordering_key="o", run_at=now - timedelta(seconds=s)) for s in ago],
+            job(ordering_key="p", run_at=now + timedelta(seconds=5)),
+            job(),
+        )
+        await world.advance(60)
+        [found] = await world.store.backlogs(["q"], 100)
+        assert found.due == 6
+        assert found.oldest == pytest.approx(110, abs=5)
+        [found] = await world.store.backlogs(["q"], 2)
+        assert found.due == 2
+        assert found.oldest == pytest.approx(110, abs=5)
 
     async def test_a_backlog_has_nothing_that_runs_or_has_ended(self, world: World) -> None:
         await self.in_state(world, S.RUNNING)
@@ -451,6 +472,297 @@ class StoreContract:
         found = await self.read(world, ids[0])
         assert found.state is S.CANCELLED
         assert found.errors[-1].error == f"cancelled: duplicate of job {holder}"
+
+    # ---- priorities that age
+
+    async def test_waiting_makes_up_for_priority(self, world: World) -> None:
+        now = world.now()
+        waited = [0, 59, 61, 119, 121, 181, 1e8]
+        jobs = [
+            job(priority=p, run_at=now - timedelta(seconds=s))
+            for p in (4, 3, 2)
+            for s in waited
+        ]
+        ids = await self.enqueue(world, *jobs)
+        order = sorted(
+            range(len(jobs)),
+            key=lambda n: (
+                max(1, jobs[n].priority - waited[n % len(waited)] // 60),
+                -waited[n % len(waited)],
+                n,
+            ),
+        )
+        worker = await self.worker(world)
+        taken: list[int] = []
+        for most in (1, 2, 3, 100):
+            claimed = await self.claim(world, worker, most, ageing=60.0)
+            assert len(claimed) == min(most, len(jobs) - len(taken))
+            taken += [ids.index(c.id) for c in claimed]
+        assert taken == order
+        assert {(await self.read(world, i)).priority for i in ids} == {2, 3, 4}
+
+    async def test_priorities_do_not_age_where_the_interval_is_zero(self, world: World) -> None:
+        long_ago = world.now() - timedelta(days=3000)
+        ids = await self.enqueue(world, job(priority=2, run_at=long_ago), job(priority=1))
+        worker = await self.worker(world)
+        claimed = await self.claim(world, worker, ageing=0.0)
+        assert [c.id for c in claimed] == ids[::-1]
+
+    async def test_ageing_counts_from_run_at_and_across_kinds(self, world: World) -> None:
+        ids = await self.enqueue(
+            world,
+            job("l", priority=2, run_at=world.now() + timedelta(seconds=100)),
+            job("k", priority=3),
+            job("k", priority=2, ordering_key="o"),
+        )
+        await world.advance(130)
+        worker = await self.worker(world)
+        # Counting as 2 (waited 30 s), 1 (130 s), 1 (130 s).
+        claimed = await self.claim(world, worker, kinds=["k", "l"], ageing=60.0)
+        assert [ids.index(c.id) for c in claimed] == [1, 2, 0]
+
+    # ---- ordering keys
+
+    async def complete(self, world: World, worker: int, claimed: Claimed) -> None:
+        [answer] = await self.settle(world, worker, plan(claimed, S.COMPLETED))
+        assert answer.applied
+
+    async def test_jobs_of_a_key_start_one_at_a_time_by_run_at_then_id(
+        self, world: World
+    ) -> None:
+        now = world.now()
+        ago = [5, 9, 9, 1]
+        ids = await self.enqueue(
+            world,
+            *[job(ordering_key="o", run_at=now - timedelta(seconds=s)) for s in ago],
+            job(ordering_key="o"),
+        )
+        workers = [await self.worker(world), await self.worker(world)]
+        for n, expected in enumerate([1, 2, 0, 3, 4]):
+            claimed = await self.claim_one(world, workers[n % 2])
+            assert ids.index(claimed.id) == expected
+            assert await self.claim(world, workers[0]) == []
+            assert await self.claim(world, workers[1]) == []
+            await self.complete(world, workers[n % 2], claimed)
+        assert await self.claim(world, workers[0]) == []
+
+    async def test_keys_do_not_wait_for_each_other(self, world: World) -> None:
+        keys = ["a", "a", "b", "c", "b", None, None]
+        ids = await self.enqueue(world, *[job(ordering_key=key) for key in keys])
+        worker = await self.worker(world)
+        first = await self.claim(world, worker, 4)
+        assert [ids.index(c.id) for c in first] == [0, 2, 3, 5]
+        assert [ids.index(c.id) for c in await self.claim(world, worker)] == [6]
+        await self.complete(world, worker, first[1])
+        assert [ids.index(c.id) for c in await self.claim(world, worker)] == [4]
+
+    async def test_a_key_is_of_its_queue(self, world: World) -> None:
+        ids = await self.enqueue(world, job(ordering_key="o"), job(ordering_key="o", queue="r"))
+        worker = await self.worker(world)
+        wants = [Want("q", 9, 0.0), Want("r", 9, 0.0)]
+        claimed = await world.store.claim(worker, wants, {"k": None})
+        assert sorted(c.id for c in claimed) == ids
+
+    async def test_the_order_of_a_key_goes_before_priority(self, world: World) -> None:
+        ids = await self.enqueue(
+            world,
+            job(ordering_key="o", priority=4),
+            job(ordering_key="o", priority=1),
+            job(ordering_key="p", priority=2),
+            job(priority=3),
+        )
+        worker = await self.worker(world)
+        claimed = await self.claim(world, worker)
+        assert [ids.index(c.id) for c in claimed] == [2, 3, 0]
+
+    async def test_a_limited_claim_takes_the_first_of_keys_and_lanes_together(
+        self, world: World
+    ) -> None:
+        now = world.now()
+        ids = await self.enqueue(
+            world,
+            *[
+                job(
+                    ordering_key=f"key {n}" if n % 3 else None,
+                    priority=1 + n % 2,
+                    run_at=now - timedelta(seconds=100 - n),
+                )
+                for n in range(12)
+            ],
+        )
+        worker = await self.worker(world)
+        taken: list[int] = []
+        for most in (1, 3, 5, 3):
+            claimed = await self.claim(world, worker, most)
+            assert len(claimed) == most
+            taken += [ids.index(c.id) for c in claimed]
+        assert taken == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+
+    @pytest.mark.parametrize("state", [S.SCHEDULED, S.RETRYABLE])
+    async def test_a_job_of_the_future_does_not_hold_its_key(
+        self, world: World, state: JobState
+    ) -> None:
+        worker, later = await self.in_state(world, state, ordering_key="o")
+        ids = await self.enqueue(world, job(ordering_key="o"), job(ordering_key="o"))
+        claimed = await self.claim_one(world, worker)
+        assert claimed.id == ids[0]
+        # Due by now, and behind what became visible before.
+        await world.advance(100_000)
+        await self.complete(world, worker, claimed)
+        for expected in (ids[1], later.id):
+            claimed = await self.claim_one(world, worker)
+            assert claimed.id == expected
+            assert await self.claim(world, worker) == []
+            await self.complete(world, worker, claimed)
+
+    async def test_jobs_that_become_due_get_in_line_by_run_at(self, world: World) -> None:
+        now = world.now()
+        due = [30, 10, 20, 10]
+        ids = await self.enqueue(
+            world,
+            *[job(ordering_key="o", run_at=now + timedelta(seconds=s)) for s in due],
+        )
+        worker = await self.worker(world)
+        assert await self.claim(world, worker) == []
+        await world.advance(60)
+        for expected in (1, 3, 2, 0):
+            claimed = await self.claim_one(world, worker)
+            assert ids.index(claimed.id) == expected
+            await self.complete(world, worker, claimed)
+
+    @pytest.mark.parametrize("state", [S.RUNNING, S.WAITING_EXTERNAL])
+    async def test_a_job_that_has_started_holds_its_key(
+        self, world: World, state: JobState
+    ) -> None:
+        worker, found = await self.in_state(world, state, ordering_key="o")
+        [next_id] = await self.enqueue(world, job(ordering_key="o"))
+        assert await self.claim(world, worker) == []
+        await self.settle(world, None, plan(found, S.CANCELLED))
+        assert (await self.claim_one(world, worker)).id == next_id
+
+    @pytest.mark.parametrize("state", [S.RUNNING, S.WAITING_EXTERNAL])
+    async def test_a_job_that_is_given_back_keeps_its_place(
+        self, world: World, state: JobState
+    ) -> None:
+        worker, found = await self.in_state(world, state, ordering_key="o")
+        await self.enqueue(world, job(ordering_key="o"))
+        await self.settle(world, None, plan(found, S.AVAILABLE, attempt=0))
+        again = await self.claim_one(world, worker)
+        assert (again.id, again.run_lease) == (found.id, 2)
+        assert await self.claim(world, worker) == []
+
+    @pytest.mark.parametrize(
+        "to", [S.COMPLETED, S.FAILED, S.CANCELLED, S.RETRYABLE, S.SCHEDULED]
+    )
+    async def test_every_other_move_lets_the_next_of_the_key_start(
+        self, world: World, to: JobState
+    ) -> None:
+        worker, found = await self.in_state(world, S.RUNNING, ordering_key="o")
+        [next_id] = await self.enqueue(world, job(ordering_key="o"))
+        seconds = None if to.terminal else 100.0
+        await self.settle(world, worker, plan(found, to, seconds=seconds))
+        assert (await self.claim_one(world, worker)).id == next_id
+
+    async def test_a_retry_that_is_due_at_once_goes_behind_those_that_wait(
+        self, world: World
+    ) -> None:
+        worker, found = await self.in_state(world, S.RUNNING, ordering_key="o")
+        [next_id] = await self.enqueue(world, job(ordering_key="o"))
+        await world.advance(1)
+        await self.settle(world, worker, plan(found, S.RETRYABLE, seconds=0.0))
+        claimed = await self.claim_one(world, worker)
+        assert claimed.id == next_id
+        await self.complete(world, worker, claimed)
+        assert (await self.claim_one(world, worker)).id == found.id
+
+    async def test_a_cancelled_job_is_no_longer_in_line(self, world: World) -> None:
+        ids = await self.enqueue(world, *[job(ordering_key="o") for _ in range(3)])
+        found = await self.read(world, ids[0])
+        await self.settle(world, None, plan(found, S.CANCELLED))
+        worker = await self.worker(world)
+        assert (await self.claim_one(world, worker)).id == ids[1]
+
+    async def test_a_rescued_job_lets_the_next_of_its_key_start(self, world: World) -> None:
+        worker = await self.worker(world)
+        [job_id, next_id] = await self.enqueue(
+            world, job(ordering_key="o"), job(ordering_key="o")
+        )
+        await self.claim_one(world, worker)
+        await world.advance(31)
+        assert await self.rescue(world) == [(job_id, Lost.STALE_WORKER)]
+        other = await self.worker(world)
+        assert await self.claim(world, other) == []
+        found = await self.read(world, job_id)
+        await self.settle(world, None, plan(found, S.RETRYABLE, seconds=100.0))
+        assert (await self.claim_one(world, other)).id == next_id
+
+    async def test_a_key_orders_across_kinds_and_an_unknown_kind_holds_it(
+        self, world: World
+    ) -> None:
+        ids = await self.enqueue(
+            world,
+            job("k", ordering_key="o"),
+            job("unknown", ordering_key="o"),
+            job("k", ordering_key="o"),
+            job("unknown", ordering_key="p"),
+            job("k", ordering_key="p"),
+        )
+        worker = await self.worker(world)
+        await self.complete(world, worker, await self.claim_one(world, worker))
+        assert await self.claim(world, worker) == []
+        assert await world.store.next_due(["q"], ["k"]) is None
+        claimed = await self.claim(world, worker, kinds=["k", "unknown"])
+        assert [ids.index(c.id) for c in claimed] == [1, 3]
+        for one in claimed:
+            await self.complete(world, worker, one)
+        claimed = await self.claim(world, worker)
+        assert [ids.index(c.id) for c in claimed] == [2, 4]
+
+    async def test_next_due_does_not_count_jobs_whose_key_is_taken(self, world: World) -> None:
+        store = world.store
+        worker, found = await self.in_state(world, S.RUNNING, ordering_key="o")
+        await self.enqueue(world, job(ordering_key="o"))
+        assert await store.next_due(["q"], ["k"]) is None
+        later = world.now() + timedelta(seconds=200)
+        await self.enqueue(world, job(ordering_key="p", run_at=later))
+        assert await store.next_due(["q"], ["k"]) == pytest.approx(200, abs=60)
+        await self.settle(world, worker, plan(found, S.COMPLETED))
+        assert await store.next_due(["q"], ["k"]) == 0
+
+    async def test_a_job_that_makes_way_for_its_key_is_news_of_work(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING, ordering_key="o")
+        await world.news()
+        await self.settle(world, worker, plan(found, S.COMPLETED))
+        assert await world.news() == [GotWork("q")]
+        worker, found = await self.in_state(world, S.RUNNING, ordering_key="o")
+        await world.news()
+        await self.settle(world, worker, plan(found, S.COMPLETED), notify=False)
+        assert await world.news() == []
+
+    async def test_a_duplicate_at_the_head_of_a_key_makes_way(self, world: World) -> None:
+        """The first of the key needs a unique key back that another job holds."""
+        ids = await self.enqueue(
+            world,
+            job(ordering_key="o", key=KEY, mask=S.RUNNING.bit),
+            job(ordering_key="o"),
+        )
+        await self.enqueue(world, job(queue="x", key=KEY))
+        worker = await self.worker(world)
+        assert await self.claim(world, worker) == []
+        assert (await self.read(world, ids[0])).state is S.CANCELLED
+        assert (await self.claim_one(world, worker)).id == ids[1]
+
+    async def test_many_keys_are_all_served(self, world: World) -> None:
+        ids = await self.enqueue(
+            world, *[job(ordering_key=f"key {n % 400}") for n in range(800)]
+        )
+        worker = await self.worker(world)
+        for half in (ids[:400], ids[400:]):
+            claimed: list[Claimed] = []
+            for _ in range(40):
+                claimed += await self.claim(world, worker, 50)
+            assert sorted(c.id for c in claimed) == half
+            await self.settle(world, worker, *[plan(c, S.COMPLETED) for c in claimed])
 
     # ---- settle
 
@@ -1619,6 +1931,14 @@ class StoreContract:
     async def test_jobs_that_do_not_exist_are_not_found(self, world: World) -> None:
         [job_id] = await self.enqueue(world, job())
         assert [j.id for j in await world.store.get([job_id, 10**12])] == [job_id]
+
+    async def test_the_holder_of_a_unique_key(self, world: World) -> None:
+        worker, found = await self.in_state(world, S.RUNNING, key=KEY)
+        await self.enqueue(world, job(key=OTHER_KEY, mask=S.COMPLETED.bit))
+        assert await world.store.holder(KEY) == found.id
+        assert await world.store.holder(OTHER_KEY) is None
+        await self.settle(world, worker, plan(found, S.FAILED))
+        assert await world.store.holder(KEY) is None
 
     async def test_a_list_is_newest_first_and_filtered(self, world: World) -> None:
         ids = await self.enqueue(

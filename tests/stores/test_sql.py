@@ -126,15 +126,16 @@ HOT: dict[str, tuple[str, list[Any]]] = {
         SELECT j.id FROM awa.jobs AS j
          WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
            AND j.state IN ('available', 'scheduled', 'retryable')
-           AND j.run_at <= clock_timestamp()
+           AND j.ordering_key IS NULL AND j.run_at <= $5
          ORDER BY j.run_at, j.id LIMIT $4 FOR UPDATE SKIP LOCKED
         """,
-        ["q", "k", 2, 100],
+        ["q", "k", 2, 100, "2999-01-01"],
     ),
     "lanes: the next lane": (
         """
         SELECT j.kind, j.priority FROM awa.jobs AS j
-         WHERE j.queue = $1 AND j.state IN ('available', 'scheduled', 'retryable')
+         WHERE j.queue = $1 AND j.ordering_key IS NULL
+           AND j.state IN ('available', 'scheduled', 'retryable')
            AND (j.kind, j.priority) > ($2, $3)
          ORDER BY j.kind, j.priority LIMIT 1
         """,
@@ -146,10 +147,46 @@ HOT: dict[str, tuple[str, list[Any]]] = {
           FROM (SELECT j.run_at FROM awa.jobs AS j
                  WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
                    AND j.state IN ('available', 'scheduled', 'retryable')
-                   AND j.run_at <= $5
+                   AND j.ordering_key IS NULL AND j.run_at <= $5
                  ORDER BY j.run_at, j.id LIMIT greatest($4, 1)) AS d
         """,
         ["q", "k", 2, 100, datetime.now(UTC)],
+    ),
+    "key_heads: the next key": (
+        """
+        SELECT hashtext(j.ordering_key), j.ordering_key::text FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.kind = $2
+           AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due
+           AND (hashtext(j.ordering_key), j.ordering_key) > ($3, $4)
+         ORDER BY hashtext(j.ordering_key), j.ordering_key LIMIT 1
+        """,
+        ["q", "k", 0, "o"],
+    ),
+    "key_heads: the head of a key": (
+        """
+        SELECT j.id FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.ordering_key = $2
+           AND j.state IN ('available', 'scheduled', 'retryable')
+         ORDER BY j.run_at, j.id LIMIT 1
+        """,
+        ["q", "o"],
+    ),
+    "key_heads: whether a key is taken": (
+        """
+        SELECT t.id FROM awa.jobs AS t
+         WHERE t.queue = $1 AND t.ordering_key = $2
+           AND t.state IN ('running', 'waiting_external')
+        """,
+        ["q", "o"],
+    ),
+    "note_due: what is due": (
+        """
+        SELECT d.id FROM awa.jobs AS d
+         WHERE d.queue = $1 AND d.state IN ('available', 'scheduled', 'retryable')
+           AND d.ordering_key IS NOT NULL AND NOT d.known_due AND d.run_at <= $2
+         ORDER BY d.run_at LIMIT 250 FOR UPDATE SKIP LOCKED
+        """,
+        ["q", "2999-01-01"],
     ),
     "running: of a worker": (
         "SELECT j.id FROM awa.jobs AS j WHERE j.state = 'running' AND j.worker_id = $1",
@@ -194,7 +231,8 @@ def test_hot_statements_use_an_index_and_never_scan(name: str, migrated: str) ->
     assert "Sort" not in plan or "Incremental" in plan, plan
     assert "Index" in plan
     if "$5" in statement:
-        assert "Filter" not in plan, plan
+        # Rows that are locked are checked again against the predicate, but not for this.
+        assert re.search(r"Index Cond: .*run_at <=", plan), plan
 
 
 def test_settling_moves_rows_in_the_order_of_their_ids(migrated: str) -> None:
@@ -395,7 +433,7 @@ async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> 
             connection.execute("SELECT pg_stat_force_next_flush()")
             before = blocks()
             connection.execute(
-                "SELECT count(*) FROM awa.claim(%s, '{q}', '{10}', '{0}', '{known}', '{NULL}')",
+                "SELECT count(*) FROM awa.claim(%s, '{q}', '{10}', '{0}', '{60}', '{known}', '{NULL}')",
                 [worker],
             )
             connection.execute("SELECT pg_stat_force_next_flush()")

@@ -4,19 +4,22 @@
 --   queues          text[]              the queues it serves
 --   limits          int[]               how many jobs it has room for in each
 --   deadlines       double precision[]  seconds an attempt may take in each; 0: no limit
+--   ageings         double precision[]  seconds of waiting in each that count as one priority;
+--                                       0: none do
 --   kinds           text[]              the kinds it can run, in whatever queue
 --   kind_deadlines  double precision[]  seconds an attempt of each may take; null: the queue's
 --
--- Returns a row per job, in the order they are to start. No row: nothing is due, or
--- others are claiming it at this moment. Jobs of other kinds are left for whoever
--- knows them.
+-- Returns a row per job, in the order they are to start: by priority less what waiting
+-- makes up for, then run_at, then ID. No row: nothing is due, or others are claiming it at
+-- this moment. Jobs of other kinds are left for whoever knows them. Of the jobs with one
+-- ordering key at most the head starts, and only while none of that key runs.
 --
 -- Locks: the worker's row; the jobs, skipping those that anyone else has locked;
 -- for a job whose mask tells waiting from running, the claim of its unique key.
 -- A job that needs its key back for running, and finds it taken, is cancelled.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
-    kinds text[], kind_deadlines double precision[]
+    ageings double precision[], kinds text[], kind_deadlines double precision[]
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
@@ -30,43 +33,77 @@ AS $$
 #variable_conflict use_column
 DECLARE
     wanted record;
+    at timestamptz;
     lanes int;
     lane_kinds text[];
     lane_priorities smallint[];
-    lane_deadlines double precision[];
     lane_limits int[];
+    heads bigint[];
+    head_kinds text[];
+    head_priorities smallint[];
+    head_run_ats timestamptz[];
+    head_leases bigint[];
     ids bigint[];
     rekeyed boolean;
+    heads_rekeyed boolean;
 BEGIN
     PERFORM awa.lock_worker(worker);
     FOR wanted IN
-        SELECT u.queue, u.most, u.deadline
-          FROM unnest(queues, limits, deadlines) AS u (queue, most, deadline)
+        SELECT u.queue, u.most, u.deadline, u.ageing
+          FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
     LOOP
-        SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(l.deadline),
-               array_agg(wanted.most)
-          INTO lanes, lane_kinds, lane_priorities, lane_deadlines, lane_limits
-          FROM awa.lanes(wanted.queue, kinds, kind_deadlines) AS l;
-        CONTINUE WHEN lanes = 0;
-        IF lanes > 1 THEN
-            -- Which lanes the next jobs come from; locking comes after, so that no
-            -- more rows are locked than are claimed.
-            SELECT array_agg(t.kind), array_agg(t.priority), array_agg(t.deadline),
-                   array_agg(t.most::int)
-              INTO lane_kinds, lane_priorities, lane_deadlines, lane_limits
-              FROM (SELECT h.kind, h.priority, h.deadline, count(*) AS most
-                      FROM (SELECT l.kind, l.priority, l.deadline
-                              FROM unnest(lane_kinds, lane_priorities, lane_deadlines)
-                                   AS l (kind, priority, deadline)
-                             CROSS JOIN LATERAL (
-                                   SELECT j.run_at, j.id FROM awa.jobs AS j
-                                    WHERE j.queue = wanted.queue AND j.kind = l.kind
-                                      AND j.priority = l.priority
-                                      AND j.state IN ('available', 'scheduled', 'retryable')
-                                      AND j.run_at <= clock_timestamp()
-                                    ORDER BY j.run_at, j.id LIMIT wanted.most) AS w
-                             ORDER BY l.priority, w.run_at, w.id LIMIT wanted.most) AS h
-                     GROUP BY h.kind, h.priority, h.deadline) AS t;
+        at := clock_timestamp();
+        heads := NULL;
+        SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(wanted.most)
+          INTO lanes, lane_kinds, lane_priorities, lane_limits
+          FROM awa.lanes(wanted.queue, kinds) AS l;
+        IF EXISTS (SELECT FROM awa.jobs AS j
+                    WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                      AND j.state IN ('available', 'scheduled', 'retryable')) THEN
+            IF EXISTS (SELECT FROM awa.jobs AS j
+                        WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                          AND j.state IN ('available', 'scheduled', 'retryable')
+                          AND NOT j.known_due AND j.run_at <= at) THEN
+                PERFORM awa.note_due(wanted.queue, at);
+            END IF;
+            SELECT array_agg(h.id), array_agg(h.kind), array_agg(h.priority),
+                   array_agg(h.run_at), array_agg(h.run_lease)
+              INTO heads, head_kinds, head_priorities, head_run_ats, head_leases
+              FROM awa.key_heads(wanted.queue, kinds, wanted.most, at) AS h;
+        END IF;
+        CONTINUE WHEN lanes = 0 AND heads IS NULL;
+        IF lanes > 1 OR lanes = 1 AND heads IS NOT NULL OR cardinality(heads) > wanted.most THEN
+            -- Which lanes and keys the next jobs come from; locking comes after, so that
+            -- no more rows are locked than are claimed.
+            SELECT array_agg(g.kind) FILTER (WHERE g.head IS NULL),
+                   array_agg(g.priority) FILTER (WHERE g.head IS NULL),
+                   array_agg(g.most) FILTER (WHERE g.head IS NULL),
+                   array_agg(g.head) FILTER (WHERE g.head IS NOT NULL),
+                   array_agg(g.run_at) FILTER (WHERE g.head IS NOT NULL),
+                   array_agg(g.run_lease) FILTER (WHERE g.head IS NOT NULL)
+              INTO lane_kinds, lane_priorities, lane_limits, heads, head_run_ats, head_leases
+              FROM (SELECT n.kind, n.priority, n.head, count(*)::int AS most,
+                           min(n.run_at) AS run_at, min(n.run_lease) AS run_lease
+                      FROM (SELECT * FROM (
+                                SELECT l.kind, l.priority, w.run_at, w.id, NULL::bigint, NULL::bigint
+                                  FROM unnest(lane_kinds, lane_priorities) AS l (kind, priority)
+                                 CROSS JOIN LATERAL (
+                                       SELECT j.run_at, j.id FROM awa.jobs AS j
+                                        WHERE j.queue = wanted.queue AND j.kind = l.kind
+                                          AND j.priority = l.priority
+                                          AND j.state IN ('available', 'scheduled', 'retryable')
+                                          AND j.ordering_key IS NULL AND j.run_at <= at
+                                        ORDER BY j.run_at, j.id LIMIT wanted.most) AS w
+                                 UNION ALL
+                                SELECT h.kind, h.priority, h.run_at, h.id, h.id, h.run_lease
+                                  FROM unnest(heads, head_kinds, head_priorities, head_run_ats,
+                                              head_leases)
+                                       AS h (id, kind, priority, run_at, run_lease)
+                                ) AS w (kind, priority, run_at, id, head, run_lease)
+                             ORDER BY awa.aged(w.priority, at - w.run_at, wanted.ageing),
+                                      w.run_at, w.id
+                             LIMIT wanted.most) AS n
+                     GROUP BY n.kind, n.priority, n.head) AS g;
         END IF;
         SELECT array_agg(w.id),
                bool_or(awa.holds(w.unique_states, w.state) <> awa.holds(w.unique_states, 'running'))
@@ -76,33 +113,37 @@ BEGIN
                SELECT j.id, j.unique_states, j.state FROM awa.jobs AS j
                 WHERE j.queue = wanted.queue AND j.kind = l.kind AND j.priority = l.priority
                   AND j.state IN ('available', 'scheduled', 'retryable')
-                  AND j.run_at <= clock_timestamp()
+                  AND j.ordering_key IS NULL AND j.run_at <= at
                 ORDER BY j.run_at, j.id LIMIT l.most
                 FOR UPDATE SKIP LOCKED) AS w;
-        IF rekeyed THEN
+        IF heads IS NOT NULL THEN
+            -- Those that are as they were when they were found to be the heads of their keys.
+            -- In order of their keys, so that two claims cannot wait for each other.
+            SELECT array_agg(w.id ORDER BY w.ordering_key),
+                   bool_or(awa.holds(w.unique_states, w.state)
+                           <> awa.holds(w.unique_states, 'running'))
+              INTO heads, heads_rekeyed
+              FROM (SELECT j.id, j.unique_states, j.state, j.ordering_key
+                      FROM unnest(heads, head_run_ats, head_leases) AS h (id, run_at, run_lease)
+                      JOIN awa.jobs AS j ON j.id = h.id
+                     WHERE j.run_at = h.run_at AND j.run_lease = h.run_lease
+                       AND j.state IN ('available', 'scheduled', 'retryable')
+                       FOR UPDATE OF j SKIP LOCKED) AS w;
+        END IF;
+        CONTINUE WHEN ids IS NULL AND heads IS NULL;
+        IF heads IS NOT NULL THEN
             BEGIN
-                ids := awa.rekey_claimed(ids);
-            EXCEPTION WHEN lock_not_available THEN
-                -- A producer's open transaction has one of the keys: the others go on.
-                ids := ARRAY(SELECT j.id FROM awa.jobs AS j
-                              WHERE j.id = ANY (ids) AND awa.holds(j.unique_states, j.state)
-                                                       = awa.holds(j.unique_states, 'running'));
+                RETURN QUERY SELECT * FROM awa.start_jobs(
+                    worker, ids || heads, coalesce(rekeyed, false) OR heads_rekeyed, kinds,
+                    kind_deadlines, wanted.deadline, wanted.ageing, at);
+                CONTINUE;
+            EXCEPTION WHEN unique_violation THEN
+                -- A job of one of the keys came before its head, and started, since the
+                -- heads were read: the keys are left for the next claim.
             END;
         END IF;
-        RETURN QUERY
-        WITH claimed AS (
-            UPDATE awa.jobs AS j
-               SET state = 'running', worker_id = worker, run_lease = j.run_lease + 1,
-                   attempt = j.attempt + 1, attempted_at = clock_timestamp(),
-                   deadline_at = clock_timestamp() + make_interval(secs => nullif(
-                       coalesce(j.deadline, l.deadline, wanted.deadline), 0))
-              FROM unnest(ids) AS c (id), unnest(lane_kinds, lane_deadlines) AS l (kind, deadline)
-             WHERE j.id = c.id AND l.kind = j.kind
-            RETURNING j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args,
-                      j.metadata, j.tags, j.created_at, j.run_at,
-                      coalesce(j.deadline, l.deadline, wanted.deadline) AS deadline,
-                      j.ordering_key, j.run_lease, j.progress, j.callback_answer)
-        SELECT * FROM claimed AS c ORDER BY c.priority, c.run_at, c.id;
+        RETURN QUERY SELECT * FROM awa.start_jobs(
+            worker, ids, rekeyed, kinds, kind_deadlines, wanted.deadline, wanted.ageing, at);
     END LOOP;
 END
 $$;

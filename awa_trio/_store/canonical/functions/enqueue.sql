@@ -39,10 +39,11 @@ BEGIN
     END IF;
     INSERT INTO awa.jobs
            (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at, state,
-            unique_key, unique_states, ordering_key, deadline)
+            unique_key, unique_states, ordering_key, known_due, deadline)
     VALUES (id, kind, queue, args, priority, max_attempts, metadata, nullif(tags, '{}'),
             coalesce(run_at, now()), state, unique_key,
-            CASE WHEN unique_key IS NOT NULL THEN unique_states END, ordering_key, deadline);
+            CASE WHEN unique_key IS NOT NULL THEN unique_states END, ordering_key,
+            ordering_key IS NOT NULL AND state = 'available', deadline);
     IF notify AND state = 'available' THEN
         PERFORM pg_notify('awa:jobs', queue);
     END IF;

@@ -21,11 +21,12 @@ AS $$
 BEGIN
     INSERT INTO awa.jobs
            (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at, state,
-            unique_key, unique_states, ordering_key, deadline)
+            unique_key, unique_states, ordering_key, known_due, deadline)
     SELECT n.id, n.kind, n.queue, n.args, n.priority, n.max_attempts, n.metadata, n.tags::text[],
            coalesce(n.run_at, now()),
            CASE WHEN n.run_at > now() THEN 'scheduled' ELSE 'available' END::awa.job_state,
-           n.unique_key, n.unique_states, n.ordering_key, n.deadline
+           n.unique_key, n.unique_states, n.ordering_key,
+           n.ordering_key IS NOT NULL AND coalesce(n.run_at <= now(), true), n.deadline
       FROM unnest(ids, kinds, queues, args, priorities, max_attempts, metadata, tags, run_at,
                   unique_keys, unique_states, ordering_keys, deadlines)
            AS n (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at,

@@ -22,7 +22,7 @@
 --   parents           int[]               inserts: the number of the plan each belongs to, from 1,
 --                                           ascending; null if no plan inserts anything
 --   kinds ... deadlines                     as for awa.enqueue_many
---   notify            boolean             whether to wake workers for what is inserted or runs again
+--   notify            boolean             whether to wake workers for what is inserted or may run now
 --
 -- Returns one row:
 --   stale       int[]     the numbers of the plans that did not apply: rescued, cancelled, taken
@@ -58,7 +58,7 @@ SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms'
 AS $$
 #variable_conflict use_column
 DECLARE
-    applied int[];
+    applied int[]; in_order boolean;
     releasing bigint[]; released_keys bytea[]; taking bigint[]; taken_keys bytea[];
     lost bigint[]; lost_to bigint[];
 BEGIN
@@ -90,6 +90,8 @@ BEGIN
                progress = CASE WHEN p.to_state <> 'completed' THEN coalesce(p.progress, j.progress) END,
                output = p.output,
                dead_letter = p.dead_letter,
+               known_due = j.ordering_key IS NOT NULL AND p.to_state = 'available'
+                           AND coalesce(p.delay <= 0, true),
                errors = CASE WHEN p.error IS NULL THEN j.errors
                              ELSE awa.add_error(j.errors, p.error, j.attempt,
                                                 p.to_state IN ('failed', 'cancelled')) END
@@ -104,15 +106,16 @@ BEGIN
            AND (p.token IS NULL
                 OR j.callback_token = p.token
                    AND (j.callback_until IS NOT NULL OR p.to_state = 'waiting_external'))
-        RETURNING p.number::int, j.id, j.unique_key, awa.holds(j.unique_states, p.from_state) AS held,
+        RETURNING p.number::int, j.id, j.unique_key, j.ordering_key IS NOT NULL AS in_order,
+                  awa.holds(j.unique_states, p.from_state) AS held,
                   awa.holds(j.unique_states, j.state) AS holds
     )
-    SELECT array_agg(m.number),
+    SELECT array_agg(m.number), bool_or(m.in_order),
            array_agg(m.id) FILTER (WHERE m.held AND NOT m.holds),
            array_agg(m.unique_key) FILTER (WHERE m.held AND NOT m.holds),
            array_agg(m.id ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held),
            array_agg(m.unique_key ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held)
-      INTO applied, releasing, released_keys, taking, taken_keys
+      INTO applied, in_order, releasing, released_keys, taking, taken_keys
       FROM moved AS m;
 
     IF coalesce(cardinality(applied), 0) < cardinality(job_ids) THEN
@@ -165,10 +168,11 @@ BEGIN
                 AS u (job_id, run_lease, from_state, to_state, number)
           WHERE u.from_state IN ('running', 'waiting_external') AND u.number = ANY (applied);
     END IF;
-    IF notify AND to_states && '{available,waiting_external}' THEN
+    IF notify AND (in_order OR to_states && '{available,waiting_external}') THEN
+        -- A job that moves makes way for the next of its ordering key.
         PERFORM pg_notify('awa:jobs', j.queue)
            FROM awa.jobs AS j
-          WHERE j.id = ANY (job_ids) AND j.state = 'available'
+          WHERE j.id = ANY (job_ids) AND (j.state = 'available' OR j.ordering_key IS NOT NULL)
           GROUP BY j.queue;
     END IF;
     IF parents IS NOT NULL THEN

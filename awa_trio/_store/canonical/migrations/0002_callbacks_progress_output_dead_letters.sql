@@ -6,6 +6,7 @@ ALTER TABLE awa.jobs
     ADD COLUMN progress        json,
     ADD COLUMN output          json,
     ADD COLUMN dead_letter     text,
+    ADD COLUMN known_due       boolean NOT NULL DEFAULT false,
     DROP CONSTRAINT jobs_whole,
     ADD CONSTRAINT jobs_whole CHECK (
         attempt BETWEEN 0 AND max_attempts
@@ -24,6 +25,9 @@ COMMENT ON COLUMN awa.jobs.callback_until IS
 COMMENT ON COLUMN awa.jobs.callback_answer IS
     'The latest answer, {"token": ..., "payload": ...}; kept until the job ends.';
 
+COMMENT ON COLUMN awa.jobs.known_due IS
+    'A job with an ordering key that was due when it was inserted or moved, or found due since.';
+
 CREATE UNIQUE INDEX jobs_callbacks ON awa.jobs (callback_token) WHERE callback_token IS NOT NULL;
 
 -- Callbacks that time out.
@@ -41,6 +45,32 @@ CREATE INDEX jobs_settled ON awa.jobs (state, finalized_at)
 CREATE INDEX jobs_dead_letters_settled ON awa.jobs (finalized_at) WHERE dead_letter IS NOT NULL;
 CREATE INDEX jobs_dead_letters ON awa.jobs (id) WHERE dead_letter IS NOT NULL;
 
+-- Jobs with an ordering key wait apart: a million of one key, of which one may run, must
+-- not lie at the head of a lane.
+DROP INDEX awa.jobs_waiting;
+CREATE INDEX jobs_waiting ON awa.jobs (queue, kind, priority, run_at, id)
+    WHERE state IN ('available', 'scheduled', 'retryable') AND ordering_key IS NULL;
+
+-- Which job of a key is the next.
+CREATE INDEX jobs_by_ordering_key ON awa.jobs (queue, ordering_key, run_at, id)
+    WHERE state IN ('available', 'scheduled', 'retryable') AND ordering_key IS NOT NULL;
+
+-- Which keys have jobs that are due. By hash, so that a claim can begin anywhere where
+-- there are more keys than it looks at. Entries that share one place cannot be marked dead
+-- one by one, and all jobs of a key would: each claim would wade through the settled ones.
+CREATE INDEX jobs_due_keys ON awa.jobs (queue, kind, hashtext(ordering_key), ordering_key)
+    WITH (deduplicate_items = off)
+    WHERE state IN ('available', 'scheduled', 'retryable') AND known_due;
+
+-- Jobs with a key that will be due, so that those of the future are never read.
+CREATE INDEX jobs_due_later ON awa.jobs (queue, run_at) WITH (deduplicate_items = off)
+    WHERE state IN ('available', 'scheduled', 'retryable') AND ordering_key IS NOT NULL
+          AND NOT known_due;
+
+-- Which keys are taken, and that none is taken twice.
+CREATE UNIQUE INDEX jobs_taken_keys ON awa.jobs (queue, ordering_key)
+    WHERE state IN ('running', 'waiting_external') AND ordering_key IS NOT NULL;
+
 ALTER TYPE awa.job
     ADD ATTRIBUTE progress        json,
     ADD ATTRIBUTE callback_answer json,
@@ -55,6 +85,7 @@ DROP FUNCTION IF EXISTS awa.settle(
     double precision[], text[], text[], int[], text[], text[], json[], smallint[], smallint[], json[],
     text[], timestamptz[], bytea[], smallint[], text[], double precision[], boolean);
 DROP FUNCTION IF EXISTS awa.claim(bigint, text[], int[], double precision[], text[], double precision[]);
+DROP FUNCTION IF EXISTS awa.lanes(text, text[], double precision[]);
 DROP FUNCTION IF EXISTS awa.rescue(int, double precision, text[], double precision);
 DROP FUNCTION IF EXISTS awa.prune(double precision, double precision, int);
 DROP FUNCTION IF EXISTS awa.running(bigint);
