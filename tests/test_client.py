@@ -707,7 +707,7 @@ async def test_a_client_speaks_utf8_whatever_is_asked_for(
         monkeypatch.setenv(said_by, f"{option}LATIN1")
     async with awa.connect(dsn) as client:
         answer = await client.enqueue(Resolve(1), kind="解決", queue="🎉", tags=["é"])
-        await client.jobs.cancel(answer.id, reason="因")
+        await client.jobs.cancel(answer.id, reason="因", without_follow_ups=True)
         [job] = await client.jobs.list(kind="解決", queue="🎉", tag="é")
     assert job.errors[-1].error == "cancelled: 因"
 
