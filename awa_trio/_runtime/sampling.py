@@ -82,7 +82,7 @@ class Sampler:
             ),
             running=len(self._ledger.running()),
             overdue=self._ledger.overdue(),
-            waiting=0,
+            waiting=self._dispatcher.waiting,
             finalizing=self._finalizer.backlog,
             listening=self._listening(),
         )

@@ -33,6 +33,7 @@ from .._seam.protocol import Working
 from .._seam.values import Wait, Waited
 from .attempt import Attempt, OwnCompletion
 from .job import Job
+from .observing import said
 from .public_errors import public_error
 
 logger = logging.getLogger("awa_trio.worker")
@@ -171,7 +172,7 @@ class _Sets:
                     "%s %d waits for callbacks: %s; trying again in %.2g s",
                     self._name,
                     len(requests),
-                    str(failure) or "no answer",
+                    said(failure),
                     pause,
                 )
                 await trio.sleep(pause * self._random.uniform(0.75, 1.25))
@@ -288,7 +289,7 @@ class Waits:
                     with trio.fail_after(self._timings.call_timeout):
                         held = await self._store.answered(worker_id)
                 except (Transient, LockTimeout, trio.TooSlowError) as error:
-                    logger.debug("asking for answers to callbacks: %s", error)
+                    logger.debug("asking for answers to callbacks: %s", said(error))
                     continue
                 for row in held:
                     self.answered((row.id, row.run_lease))

@@ -7,6 +7,7 @@ attributes or its traceback.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -32,6 +33,8 @@ from awa_trio.testing import memory_client
 CANARY = "canary-5c1e"
 
 S = awa.JobState
+
+numbers = itertools.count()
 
 #: Short, so that the test is; a worker whose beats are late begins again and goes on.
 TIMINGS = awa.Timings(
@@ -150,6 +153,14 @@ async def sing(job: awa.Job[Sing]) -> object:
                 raise ValueError(job.args.secret)
         case "too late":
             await thief[0](job.id)
+        case "wait":
+            token = await job.register_callback(60)
+            tokens.append(token)
+            raise ValueError(await job.wait_for_callback(token))
+        case "park":
+            token = await job.register_callback(60)
+            parked.append(token)
+            return awa.WaitForCallback(token)
         case "will not end":
             with trio.CancelScope(shield=True):
                 await trio.sleep(2)
@@ -157,6 +168,10 @@ async def sing(job: awa.Job[Sing]) -> object:
             pass
     return None
 
+
+tokens: list[str] = []
+parked: list[str] = []
+"""Callbacks that handlers wait for, in memory and not."""
 
 thief: list[Callable[[int], Awaitable[None]]] = []
 """Settles a running job behind its worker's back."""
@@ -228,8 +243,10 @@ class Canary:
     """The paths, on whichever store."""
 
     async def enqueue(self, client: awa.Client, args: object, **options: Any) -> int:
+        # A key of its own, or they would run one after another.
+        key = f"{CANARY} {next(numbers)}"
         job = await client.enqueue(
-            args, metadata={"secret": CANARY}, tags=[CANARY], ordering_key=CANARY, **options
+            args, metadata={"secret": CANARY}, tags=[CANARY], ordering_key=key, **options
         )
         return job.id
 
@@ -285,6 +302,16 @@ class Canary:
             await until(lambda: sum("rescuing" in said for said in ear.said) == 2)
             await until(lambda: sum("ended at last" in said for said in ear.said) == 1)
             await until(lambda: any("removed" in said for said in ear.said))
+            tokens.clear()
+            parked.clear()
+            for mode in ("wait", "wait", "wait", "park"):
+                await self.enqueue(client, Sing(mode))
+            await until(lambda: worker.statistics().waiting == 3)
+            await client.callbacks.resume(tokens[0], {"secret": CANARY})
+            await client.callbacks.complete(tokens[1], CANARY, without_follow_ups=True)
+            await client.callbacks.fail(tokens[2], CANARY, without_follow_ups=True)
+            await until(lambda: worker.statistics().waiting == 0)
+            await client.callbacks.complete(parked[0], [CANARY], without_follow_ups=True)
             cancelled = await self.enqueue(client, Sing("sleep"))
             await until(lambda: worker.statistics().running == 1)
             await client.jobs.cancel(cancelled, reason=CANARY)
@@ -298,7 +325,7 @@ class Canary:
         for path in (
             "raised ValueError at test_canary.py", "raised UndecodableArgs", "was cut",
             "returned a str", "was left out", "was settled without its follow-up", "rescuing",
-            "too late", "discarded", "ended at last", "Complaining raised ValueError",
+            "too late", "discarded", "(waiting_external)", "ended at last", "Complaining raised ValueError",
         ):  # fmt: skip
             assert path in said, path
         told = {type(event).__name__ for event in keeping.events}

@@ -257,6 +257,20 @@ async def test_claims_transactions_and_samples_are_told() -> None:
 
 
 @virtual
+async def test_handlers_that_wait_for_callbacks_are_sampled() -> None:
+    async def waits(job: Job) -> None:
+        await job.wait_for_callback(await job.register_callback(1000))
+
+    rig, seen = Rig(waits), Recorder()
+    await rig.enqueue()
+    timings = awa.Timings(sample_interval=1)
+    async with rig.working(observers=[seen], timings=timings, grace=1):
+        await trio.sleep(5)
+        last = seen.of(events.Sampled)[-1]
+    assert (last.running, last.waiting, last.queues[0].slots_in_use) == (1, 1, 0)
+
+
+@virtual
 async def test_an_attempt_that_is_overdue_is_told_when_it_is_settled() -> None:
     async def stubborn(job: Job) -> None:
         with trio.CancelScope(shield=True):
