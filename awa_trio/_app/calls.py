@@ -16,8 +16,8 @@ CALL_TIMEOUT = 60.0
 
 
 @contextmanager
-def public_errors(doing: str) -> Iterator[None]:
-    """Bound a call of a store, and turn its errors into those that users know."""
+def in_time(doing: str) -> Iterator[None]:
+    """Bound what the server is asked; out of time is an error that users know."""
     try:
         with anyio.fail_after(CALL_TIMEOUT):
             yield
@@ -25,6 +25,14 @@ def public_errors(doing: str) -> Iterator[None]:
         raise DatabaseUnavailable(
             f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
         ) from error
+
+
+@contextmanager
+def public_errors(doing: str) -> Iterator[None]:
+    """Bound a call of a store, and turn its errors into those that users know."""
+    try:
+        with in_time(doing):
+            yield
     except (Transient, LockTimeout) as error:
         raise DatabaseUnavailable(f"{doing}: {error}") from (error.__cause__ or error)
     except Rejected as error:
@@ -38,12 +46,8 @@ def public_errors(doing: str) -> Iterator[None]:
 def transaction_errors(doing: str) -> Iterator[None]:
     """Turn the driver's errors, in statements that are not the user's, into those that users know."""
     try:
-        with anyio.fail_after(CALL_TIMEOUT):
+        with in_time(doing):
             yield
-    except TimeoutError as error:
-        raise DatabaseUnavailable(
-            f"{doing}: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
-        ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
             raise

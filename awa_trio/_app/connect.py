@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-import anyio
 import psycopg
 
 from .._core.arguments import check_type, check_whole
-from .._core.errors import ConfigurationError, DatabaseUnavailable
+from .._core.errors import ConfigurationError
 from .._core.observer import Observer
 from .._pg.pool import Pool
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
-from .calls import CALL_TIMEOUT
+from .calls import in_time
 from .client import Client
 from .connections import Opener, current_library
 from .schema import check_schema
@@ -90,12 +89,8 @@ async def connect(
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:
             async with pool.connection() as connection:
-                with anyio.fail_after(CALL_TIMEOUT):
+                with in_time("connecting"):
                     await check_schema(connection)
-        except TimeoutError as error:
-            raise DatabaseUnavailable(
-                f"connecting: PostgreSQL did not answer within {CALL_TIMEOUT:g} s"
-            ) from error
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
         yield Client(PgBackend(opener, pool), app, tuple(observers))

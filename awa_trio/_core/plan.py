@@ -20,6 +20,7 @@ from .backoff import Backoff, delay
 from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
 from .job import JobState, PreparedInsert
+from .naming import Named
 from .outcome import (
     Detached,
     Ended,
@@ -38,21 +39,13 @@ from .outcome import (
 from .report import report
 
 
-class Subject(Protocol):
+class Subject(Named, Protocol):
     """The job a plan is for, as it was claimed or read."""
 
-    @property
-    def id(self) -> int: ...
     @property
     def run_lease(self) -> int: ...
     @property
     def state(self) -> JobState: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def max_attempts(self) -> int: ...
 
 
 @attrs.define

@@ -278,13 +278,14 @@ class Ledger:
                 ended = Detached(sealed.callback)
         plan = self._planner.plan(ended, attempt.claimed, sealed, args)
         leave(attempt, plan)
-        if sealed.follow_ups and _parked(ended, plan):
-            self.counts.discarded_by_parking += len(sealed.follow_ups)
         if attempt.observed is not None:
             self._tell_ended(attempt, attempt.observed, ended, sealed, plan)
         if sealed.follow_ups and not _keeps(plan):
             why = "stale" if plan is None else str(plan.move.to_state)
-            self._discard(attempt, sealed.follow_ups, why, parked=_parked(ended, plan))
+            parked = _parked(ended, plan)
+            if parked:
+                self.counts.discarded_by_parking += len(sealed.follow_ups)
+            self._discard(attempt, sealed.follow_ups, why, parked=parked)
         if plan is None:
             self._let_go(attempt)
             if self._observers is not None:

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from .. import AwaError, Client, DeadLetterReason, connect
 from ._options import Before, Dsn, Json, Limit
-from ._output import print_dead_letters, print_job, print_job_as_json, problem, say
+from ._output import print_dead_letters, print_job, print_page, problem, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
 
@@ -50,13 +50,7 @@ async def list_(
         found = await client.dlq.list(
             queue=queue, kind=kind, reason=reason, before_id=before, limit=limit
         )
-    if json:
-        for job in found:
-            print_job_as_json(job)
-        return
-    print_dead_letters(found)
-    if len(found) == limit:
-        say(("more: ", "bright_black"), f"--before {found[-1].id}")
+    print_page(found, print_dead_letters, limit, as_json=json)
 
 
 @dlq.command
@@ -64,10 +58,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a dead letter: its arguments, its errors, and why it is one."""
     async with connect(dsn) as client:
         job = await client.dlq.get(job_id)
-    if json:
-        print_job_as_json(job)
-    else:
-        print_job(job)
+    print_job(job, as_json=json)
 
 
 @dlq.command

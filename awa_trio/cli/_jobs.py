@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from .. import AwaError, FollowUpsUnknown, JobState, connect
 from ._options import Before, Dsn, Json, Limit, WhichApp, load_app
-from ._output import print_job, print_job_as_json, print_jobs, problem, say
+from ._output import print_job, print_jobs, print_page, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
 
@@ -46,13 +46,7 @@ async def list_(
         found = await client.jobs.list(
             state=state or None, kind=kind, queue=queue, tag=tag, before_id=before, limit=limit
         )
-    if json:
-        for job in found:
-            print_job_as_json(job)
-        return
-    print_jobs(found)
-    if len(found) == limit:
-        say(("more: ", "bright_black"), f"--before {found[-1].id}")
+    print_page(found, print_jobs, limit, as_json=json)
 
 
 @jobs.command
@@ -60,10 +54,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a job: its arguments, attempts, errors, progress and output."""
     async with connect(dsn) as client:
         job = await client.jobs.get(job_id)
-    if json:
-        print_job_as_json(job)
-    else:
-        print_job(job)
+    print_job(job, as_json=json)
 
 
 @jobs.command

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -123,7 +123,7 @@ def _json_escape(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1] if ord(found[0]) > 0x7F else f"\\u{ord(found[0]):04x}"
 
 
-def print_job_as_json(job: JobDetails) -> None:
+def _print_as_json(job: JobDetails) -> None:
     """Print a job as one line of JSON; its arguments as the text that was enqueued."""
     facts = _facts(job)
     members = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
@@ -232,6 +232,23 @@ def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
     )
 
 
+def print_page(
+    jobs: Sequence[JobDetails],
+    as_table: Callable[[Sequence[JobDetails]], None],
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a page of jobs, for people with how to get the next, or for programs."""
+    if as_json:
+        for job in jobs:
+            _print_as_json(job)
+        return
+    as_table(jobs)
+    if len(jobs) == limit:
+        say(("more: ", "bright_black"), f"--before {jobs[-1].id}")
+
+
 def _last_error(job: JobDetails) -> Text:
     return _cell(job.errors[-1].error.partition("\n")[0] if job.errors else "")
 
@@ -286,8 +303,11 @@ def _progress(job: JobDetails) -> str:
     return "  ".join(filter(None, parts))
 
 
-def print_job(job: JobDetails) -> None:
-    """Print everything about one job."""
+def print_job(job: JobDetails, *, as_json: bool) -> None:
+    """Print everything about one job, for people or for programs."""
+    if as_json:
+        _print_as_json(job)
+        return
     say(
         ("job ", "bold"),
         (str(job.id), "bold"),

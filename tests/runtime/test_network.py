@@ -280,7 +280,7 @@ async def test_so_is_looking_at_the_schema(
         await check_schema(connection)
 
     monkeypatch.setattr(connects, "check_schema", stalled)
-    monkeypatch.setattr(connects, "CALL_TIMEOUT", 0.2)
+    monkeypatch.setattr(calls, "CALL_TIMEOUT", 0.2)
     with (
         trio.fail_after(FAR),
         pytest.raises(awa.DatabaseUnavailable, match=r"connecting: .*within 0\.2 s"),
