@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,28 @@ S = awa.JobState
 ROOT = Path(__file__).parents[2]
 
 
+#: Runs a worker whose wall clock is so many seconds off.
+CLOCK_OFF = """
+import datetime, runpy, sys, time
+off, module, real = float(sys.argv.pop(1)), sys.argv.pop(1), time.time
+time.time = lambda: real() + off
+class Off(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(seconds=off)
+datetime.datetime = Off
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
 def worker_process(
-    dsn: str, module: str = "tests.runtime.app_for_processes"
+    dsn: str, module: str = "tests.runtime.app_for_processes", *, clock_off: int = 0
 ) -> Iterator[subprocess.Popen[str]]:
     """A worker in a process of its own, working."""
+    program = ["-c", CLOCK_OFF, str(clock_off), module] if clock_off else ["-m", module]
     process = subprocess.Popen(
-        [sys.executable, "-m", module, dsn],
+        [sys.executable, *program, dsn],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -322,6 +338,25 @@ async def test_two_workers_that_race_for_one_job_run_it_once(migrated: str) -> N
         for worker in workers:
             worker.stop()
     assert sorted(runs) == list(range(200))
+
+
+@pytest.mark.parametrize("off", [-600, 600])
+async def test_a_worker_whose_clock_is_ten_minutes_off(migrated: str, off: int) -> None:
+    """The database's clock decides what is due, whose lease has run out and what is late."""
+    with worker_process(migrated, clock_off=off), worker_process(migrated):
+        async with client_of(migrated) as client:
+            for n in range(10):
+                # Some outlast a lease, which neither worker takes from the other.
+                await client.enqueue(
+                    Source(n, [n], seconds=2 * TIMINGS.lease if n < 2 else 0.1)
+                )
+            later = datetime.now(UTC) + timedelta(seconds=2)
+            due = await client.enqueue(Source(10, []), run_at=later)
+            jobs = await until_done(client)
+    assert {(job.state, job.attempt) for job in jobs} == {(S.COMPLETED, 1)}
+    [scheduled] = [job for job in jobs if job.id == due.id]
+    assert scheduled.attempted_at is not None
+    assert scheduled.attempted_at >= later
 
 
 async def test_opposite_orders_of_unique_keys_do_not_deadlock(migrated: str) -> None:
