@@ -34,9 +34,14 @@ def migrated(awa_dsn: str) -> str:  # noqa: F811
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests marked ``virtual_time`` on a clock that jumps; sockets cannot be used there."""
+    """Run tests marked ``virtual_time`` on a clock that jumps.
+
+    Neither sockets nor threads can be used there: the clock waits for neither, so a minute's
+    timeout strikes while a thread takes a millisecond. ``real_time`` excepts a test that has
+    them from its module's mark.
+    """
     for item in items:
-        if item.get_closest_marker("virtual_time"):
+        if item.get_closest_marker("virtual_time") and not item.get_closest_marker("real_time"):
             item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)
 
 

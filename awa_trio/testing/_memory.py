@@ -44,7 +44,8 @@ def memory_client(app: App | None = None, *, observers: Iterable[Observer] = ())
 
     With `trio.testing.MockClock` an hour of schedules, backoffs, deadlines and leases
     passes in milliseconds. It passes the same contract as the PostgreSQL store, and has no
-    transactions.
+    transactions. An ordinary function runs in a thread, for which such a clock does not wait:
+    test it on Trio's own clock, or its deadline may strike before the thread has begun.
 
     Args:
       app: as for `awa_trio.connect`.

@@ -302,6 +302,7 @@ class Reports:
         assert "the next beat tries again" in caplog.text
         assert "a secret" not in caplog.text
 
+    @pytest.mark.real_time
     async def test_an_ordinary_function_reports_from_its_thread(
         self, client: awa.Client | None
     ) -> None:

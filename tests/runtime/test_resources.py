@@ -21,6 +21,7 @@ from awa_trio._runtime.resources import Resources
 from awa_trio.testing import HandlerJob
 
 from .rig import Next, Rig, Work
+from .test_threads import in_state
 
 S = awa.JobState
 pytestmark = pytest.mark.virtual_time
@@ -616,6 +617,7 @@ async def test_context_variables_of_resources_reach_handlers_and_no_further() ->
     assert seen == [["worker", "attempt"]] * 3
 
 
+@pytest.mark.real_time
 async def test_threads_get_them_too() -> None:
     def handle(job: Job, pool: Pool, cursor: Cursor) -> None:
         assert threading.current_thread() is not threading.main_thread()
@@ -632,10 +634,7 @@ async def test_threads_get_them_too() -> None:
         trace = rig.trace
         job_id = await rig.enqueue()
         async with rig.working():
-            # In virtual time a thread takes none, and would be left behind.
-            with trio.fail_after(1e6):
-                while await rig.state(job_id) is not S.COMPLETED:
-                    await trio.sleep(1)
+            await in_state(rig, job_id, S.COMPLETED)
         assert "handler" in trace
         assert trace[-1] == "close pool"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from awa_trio._seam.hearing import Answered
 
 from .rig import Next, Rig, Work
 from .test_lives import fence
+from .test_threads import in_state
 
 S = awa.JobState
 pytestmark = pytest.mark.virtual_time
@@ -933,6 +935,7 @@ async def test_settled_just_as_it_times_out(how: str, moment: float) -> None:
 # ---- threads
 
 
+@pytest.mark.real_time
 async def test_a_handler_in_a_thread_waits_through_from_thread() -> None:
     payloads = []
 
@@ -945,46 +948,35 @@ async def test_a_handler_in_a_thread_waits_through_from_thread() -> None:
     # One slot, one thread: each that waits leaves them to the next.
     async with rig.working(queues={"default": 1}) as worker:
         for job_id in ids:
-            await real_time_until(rig, job_id, S.WAITING_EXTERNAL)
+            await in_state(rig, job_id, S.WAITING_EXTERNAL)
         for n, job_id in enumerate(ids):
             token = (await rig.client.jobs.get(job_id)).callback_token
             assert token is not None
             await rig.client.callbacks.resume(token, n)
         for job_id in ids:
-            await real_time_until(rig, job_id, S.COMPLETED)
+            await in_state(rig, job_id, S.COMPLETED)
         assert worker._parts.ledger._threads.total_tokens == 1
     assert sorted(payloads) == [0, 1, 2]
 
 
-async def real_time_until(rig: Rig, job_id: int, state: awa.JobState) -> None:
-    """Threads take real time, while virtual time stands still only if something waits for them."""
-    import time
-
-    for _ in range(2000):
-        if await rig.state(job_id) is state:
-            return
-        await trio.to_thread.run_sync(time.sleep, 0.005)
-    raise AssertionError(f"job {job_id} is {await rig.state(job_id)}")
-
-
+@pytest.mark.real_time
 async def test_a_thread_that_waits_is_let_go_when_the_worker_stops() -> None:
-    errors = []
+    let_go = threading.Event()
 
     def handler(job: Job) -> None:
         token = trio.from_thread.run(job.register_callback, 3600.0)
         try:
             trio.from_thread.run(job.wait_for_callback, token)
-        except BaseException as error:
-            errors.append(error)
-            raise
+        finally:
+            let_go.set()
 
     rig = Rig(handler)
     job_id = await rig.enqueue()
     async with rig.working():
-        await real_time_until(rig, job_id, S.WAITING_EXTERNAL)
+        await in_state(rig, job_id, S.WAITING_EXTERNAL)
     job = await rig.client.jobs.get(job_id)
     assert (job.state, job.worker_id) == (S.WAITING_EXTERNAL, None)
-    assert len(errors) == 1
+    assert await trio.to_thread.run_sync(let_go.wait, 30)
 
 
 # ---- many
