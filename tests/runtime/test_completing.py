@@ -24,6 +24,7 @@ import awa_trio as awa
 from awa_trio._core.job import PreparedInsert
 from awa_trio._core.plan import Plan, Transition
 from awa_trio._core.staging import StagingBuffer
+from awa_trio._runtime.upkeep import Upkeep
 from awa_trio._seam.errors import Transient
 from awa_trio.pg import TrioConnection
 from awa_trio.testing import work_one
@@ -396,9 +397,15 @@ async def test_a_cut_inside_the_block_rolls_back(desk: Desk, by: str) -> None:
 # ---- the lease
 
 
+async def _nothing(upkeep: Upkeep) -> None:
+    await trio.lowlevel.checkpoint()
+
+
 @pytest.mark.parametrize("when", ["before", "inside"])
 @pytest.mark.parametrize("how", ["cancelled", "rescued", "fenced"])
-async def test_a_lost_lease_raises_and_rolls_back(desk: Desk, how: str, when: str) -> None:
+async def test_a_lost_lease_raises_and_rolls_back(
+    desk: Desk, how: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     raised = []
 
     async def lose(job: Job) -> None:
@@ -430,8 +437,9 @@ async def test_a_lost_lease_raises_and_rolls_back(desk: Desk, how: str, when: st
 
     rig = desk.rig(handler)
     job_id = await rig.enqueue()
-    # Deaf, and slow to compare, so that it is the guard that stops it.
-    timings = awa.Timings(heartbeat=100, lease=1000, rescue_interval=1000)
+    # Deaf, slow to compare, and no rescuer, so that it is the guard that stops it.
+    monkeypatch.setattr(Upkeep, "_rescue", _nothing)
+    timings = awa.Timings(heartbeat=100, lease=1000)
     async with rig.working(timings=timings, listen=False, grace=0):
         with trio.fail_after(20):
             while not raised:
