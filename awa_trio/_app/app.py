@@ -14,14 +14,15 @@ import attrs
 from .._core.backoff import Backoff
 from .._core.codec import Codec
 from .._core.errors import ConfigurationError, InvalidRequest
-from .._core.jsontext import name_of as type_name
+from .._core.jsontext import name_of
 from .._core.kinds import kind_of
+from .._core.naming import name_of_function
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
 from .._core.request import KindDefaults, check_queue
 from .._core.resources import Scope
 from .._core.settings import QueueSettings
-from .signatures import asked_by, name_of, resource_of, written
+from .signatures import asked_by, resource_of, written
 
 F = TypeVar("F", bound=Callable[..., Any])
 OpensT = TypeVar(
@@ -312,14 +313,14 @@ class App:
             code = written(function)
             if inspect.iscoroutinefunction(code) or _is_generator(code):
                 raise ConfigurationError(
-                    f"follow-up {name_of(function)} must be an ordinary function that returns: it"
+                    f"follow-up {name_of_function(function)} must be an ordinary function that returns: it"
                     " runs between the handler and its commit, and must not wait for anything"
                 )
             try:
                 inspect.signature(function).bind(*outcome.parameters)
             except TypeError:
                 raise ConfigurationError(
-                    f"follow-up {name_of(function)} of on_{outcome.value} is called with"
+                    f"follow-up {name_of_function(function)} of on_{outcome.value} is called with"
                     f" ({', '.join(outcome.parameters)}); let it take these"
                 ) from None
             except ValueError:
@@ -362,7 +363,7 @@ def worker_queues(
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")
     if not isinstance(queues, typing.Iterable):
         raise TypeError(
-            f"queues: give a list of names, or a mapping to settings, not {type_name(queues)}"
+            f"queues: give a list of names, or a mapping to settings, not {name_of(queues)}"
         )
     chosen: dict[str, QueueSettings] = {}
     for name in queues:
@@ -381,7 +382,7 @@ def worker_queues(
 def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:
     if isinstance(args_type, type) and args_type is not dict and not typing.get_args(args_type):
         return kind_of(args_type)
-    whose = "" if handler is None else f" of handler {name_of(handler)}"
+    whose = "" if handler is None else f" of handler {name_of_function(handler)}"
     raise ConfigurationError(
         f"the arguments{whose} have no class to name their kind after; give kind=..."
     )
@@ -391,7 +392,7 @@ def _runs_in_thread(handler: Callable[..., Any]) -> bool:
     function = written(handler)
     if _is_generator(function):
         raise ConfigurationError(
-            f"handler {name_of(handler)} is a generator; it must return, not yield"
+            f"handler {name_of_function(handler)} is a generator; it must return, not yield"
         )
     if inspect.iscoroutinefunction(function):
         return False

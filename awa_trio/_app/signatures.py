@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from .._core.errors import ConfigurationError
+from .._core.naming import name_of_function
 from .._core.resources import Resource, Scope
 from .._core.shapes import spell
 from .._runtime.job import Job
@@ -41,7 +42,7 @@ def asked_by(handler: Callable[..., Any], args: Any, local_names: Mapping[str, A
     Raises:
       ConfigurationError: an annotation is missing, or cannot be evaluated.
     """
-    name = f"handler {name_of(handler)}"
+    name = f"handler {name_of_function(handler)}"
     hints = _Hints(handler, local_names)
     parameters = list(hints.parameters.values())
     if args is None:
@@ -89,7 +90,7 @@ def resource_of(
       ConfigurationError: it is no such function, an annotation is missing or cannot be
           evaluated, or the scope is none.
     """
-    name = f"resource {name_of(function)}"
+    name = f"resource {name_of_function(function)}"
     if scope not in typing.get_args(Scope):
         raise ConfigurationError(f"{name}: scope={scope!r}: give 'worker' or 'attempt'")
     hints = _Hints(function, local_names)
@@ -118,7 +119,7 @@ def resource_of(
         job_args = None if job_args is Any else job_args
     return Resource(
         key=key,
-        name=name_of(function),
+        name=name_of_function(function),
         scope=scope,
         open=contextlib.asynccontextmanager(function) if generates else function,
         requests=requests,
@@ -235,8 +236,3 @@ def written(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """How messages name a function, or whatever was given instead of one."""
-    return getattr(function, "__qualname__", None) or repr(function)

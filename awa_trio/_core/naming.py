@@ -1,4 +1,4 @@
-"""How a job is named in logs: by what may be known of it, never by what is in it."""
+"""How messages name what they are about: by what may be known of it, never by what is in it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ class Named(Protocol):
     def attempt(self) -> int: ...
     @property
     def max_attempts(self) -> int: ...
+
+
+def name_of_function(function: object) -> str:
+    """Return how messages name a function, or whatever was given instead of one.
+
+    A partial, or an object with ``__call__``, has no name of its own, and its repr shows
+    what is in it.
+    """
+    if not callable(function):
+        return repr(function)
+    name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return name
 
 
 def queue_of(job: Named) -> str | None:

@@ -20,7 +20,7 @@ from .backoff import Backoff, delay
 from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
 from .job import JobState, PreparedInsert
-from .naming import Named
+from .naming import Named, name_of_function
 from .outcome import (
     Detached,
     Ended,
@@ -178,9 +178,7 @@ class FollowUpSpec:
     @property
     def name(self) -> str:
         """How messages name the function."""
-        # A partial, or an object with __call__, has no name of its own.
-        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
-        return f"{self.function.__module__}.{name}"
+        return f"{self.function.__module__}.{name_of_function(self.function)}"
 
 
 Prepare: TypeAlias = Callable[[object], PreparedInsert]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 
 from .errors import ConfigurationError
+from .naming import name_of_function
 from .shapes import spell
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def wire(
     used: dict[str, dict[Any, Resource]] = {}
     for kind, task in running.items():
         found = used[kind] = {}
-        name = f"handler {getattr(task.handler, '__qualname__', repr(task.handler))}"
+        name = f"handler {name_of_function(task.handler)}"
         for parameter, key in task.requests.items():
             graph.follow(key, name, parameter, found)
         for resource in found.values():

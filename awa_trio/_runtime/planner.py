@@ -13,7 +13,7 @@ from random import Random
 from .._core.backoff import MAX_BACKOFF, Backoff, usable
 from .._core.errors import UndecodableArgs
 from .._core.job import TRIGGERED_BY, JobRow, PreparedInsert, reserved_trace
-from .._core.naming import Named, about, describe
+from .._core.naming import Named, about, describe, name_of_function
 from .._core.outcome import Ended, ToCompleted, settle
 from .._core.plan import FollowUpSpec, Outcome, Plan, Subject, plan, plan_completed
 from .._core.registry import Registry, Task
@@ -142,7 +142,7 @@ class Planner:
                     "the backoff function of kind %s, %s, returned %s for attempt %d: %s is"
                     " used instead; return seconds, from 0 to %d (said once)",
                     task.kind,
-                    getattr(own, "__qualname__", type(own).__qualname__),
+                    name_of_function(own),
                     problem,
                     attempt,
                     "the default delay" if seconds is None else f"{seconds:g}",

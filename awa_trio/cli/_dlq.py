@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from .. import AwaError, Client, DeadLetterReason, connect
+from ._exits import USAGE
 from ._options import Before, Dsn, Json, Limit
 from ._output import print_dead_letters, print_job, print_page, problem, say
 
@@ -21,9 +22,6 @@ Reason = Annotated[
     DeadLetterReason | None, Parameter(name="--reason", help="Only with this reason.")
 ]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]
-
-#: As `_main.USAGE`.
-USAGE = 2
 
 
 @dlq.command(name="list")

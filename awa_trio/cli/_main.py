@@ -17,19 +17,11 @@ from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
 from ._errors import UsageError
+from ._exits import BROKEN_PIPE, FAILED, INTERRUPTED, OK, SCHEMA, UNREACHABLE, USAGE
 from ._jobs import jobs
 from ._migrate import migrate
 from ._output import drop_unwritable_output, problem
 from ._worker import worker
-
-OK = 0
-FAILED = 1
-USAGE = 2
-UNREACHABLE = 3
-SCHEMA = 4
-INTERRUPTED = 130
-#: As of a program that the system ends for it.
-BROKEN_PIPE = 141
 
 app = App(
     name="awa-trio",
