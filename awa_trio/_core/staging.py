@@ -16,6 +16,7 @@ Source: ADR-046, "Lifetime of the staging buffer" and "Limits".
 from __future__ import annotations
 
 from threading import Lock
+from typing import TypeVar
 
 import attrs
 
@@ -25,8 +26,11 @@ from .errors import (
     StagingSealed,
     StagingTooLarge,
     StagingTooMany,
+    TerminalError,
 )
 from .job import PreparedInsert
+
+TerminalErrorT = TypeVar("TerminalErrorT", bound=TerminalError)
 
 #: ADR-046's contract. It comes from engines that spend two subtransaction IDs on
 #: each unique follow-up, of which a backend caches 64 before every other session's
@@ -44,8 +48,9 @@ class Sealed:
 
     follow_ups: tuple[PreparedInsert, ...] = ()
     """In staging order."""
-    poison: StagingError | None = None
-    """The first staging failure. Set, it forbids the attempt to complete."""
+    poison: TerminalError | None = None
+    """The first failure that forbids the attempt to complete, whatever its handler returns: of
+    staging, or of reading its arguments."""
     callback: str | None = None
     """The token of the callback it registered last and did not wait for."""
 
@@ -62,7 +67,7 @@ class StagingBuffer:
         self._lock = Lock()
         self._staged: list[PreparedInsert] = []
         self._size = 0
-        self._poison: StagingError | None = None
+        self._poison: TerminalError | None = None
         self._sealed: Sealed | None = None
         self._offered = True
 
@@ -72,8 +77,8 @@ class StagingBuffer:
         return tuple(self._staged)
 
     @property
-    def poison(self) -> StagingError | None:
-        """The first staging failure so far."""
+    def poison(self) -> TerminalError | None:
+        """The first failure so far that forbids the attempt to complete."""
         return self._poison
 
     def stage(self, follow_up: PreparedInsert) -> None:
@@ -119,7 +124,7 @@ class StagingBuffer:
 
         Raises:
           StagingNotOffered: it holds some already, which nothing would insert.
-          StagingError: the attempt is poisoned, and must not complete.
+          TerminalError: the attempt is poisoned, and must not complete.
         """
         with self._lock:
             if self._poison is not None:
@@ -135,7 +140,13 @@ class StagingBuffer:
         """Take follow-ups again: the attempt has not completed itself after all."""
         self._offered = True
 
-    def _poisoned_by(self, error: StagingError) -> StagingError:
+    def forbid(self, error: TerminalError) -> None:
+        """Poison the attempt for another reason, unless it is over."""
+        with self._lock:
+            if self._sealed is None:
+                self._poisoned_by(error)
+
+    def _poisoned_by(self, error: TerminalErrorT) -> TerminalErrorT:
         self._poison = self._poison or error
         return error
 

@@ -30,7 +30,7 @@ from .._seam.protocol import Joined, Working
 from .._seam.values import Enqueued, Insertion, Settled
 from .attempt import Attempt, OwnCompletion, leave
 from .finalize import Entry
-from .job import Job, Prepare, output_of
+from .job import Job, Prepare, args_of, output_of
 from .ledger import Ledger
 from .observing import said
 from .planner import Planner
@@ -187,7 +187,7 @@ class Completer:
 
     def _plan(self, attempt: Attempt, job: Job[Any]) -> Plan:
         """Plan the completion; no function of the application's runs once it has begun."""
-        plan = self._planner.plan(Returned(Completed()), attempt.claimed, args=job.args)
+        plan = self._planner.plan(Returned(Completed()), attempt.claimed, args=args_of(job))
         assert plan is not None
         if isinstance(plan.settlement, ToFailed):
             error = plan.settlement.error

@@ -12,7 +12,13 @@ import attrs
 import trio
 
 from .._core.callbacks import DEFAULT_TIMEOUT, CallbackAnswer, read_answer
-from .._core.errors import ConfigurationError, InvalidRequest, LeaseLost, StagingInvalid
+from .._core.errors import (
+    ConfigurationError,
+    InvalidRequest,
+    LeaseLost,
+    StagingInvalid,
+    UndecodableArgs,
+)
 from .._core.job import JobRow, PreparedInsert
 from .._core.output import encode_output
 from .._core.progress import ProgressBuffer
@@ -148,7 +154,7 @@ class Services:
     wait_for_callback: Callable[[Job[Any], str], Awaitable[Any]]
 
 
-#: Two threads may ask for an attempt's progress at once, and must get the same.
+#: Two threads may ask for an attempt's progress at once, or its args, and must get the same.
 _making = Lock()
 
 
@@ -156,34 +162,51 @@ class Job(Generic[ArgsT]):
     """One attempt of a job, as its handler sees it."""
 
     __slots__ = (
+        "_args",
         "_buffer",
+        "_decode",
         "_nursery",
         "_output",
         "_prepare",
         "_progress",
         "_row",
         "_services",
-        "args",
     )
-
-    args: ArgsT
-    """The job's arguments, decoded to the type in the handler's annotation."""
 
     def __init__(
         self,
         row: JobRow,
-        args: ArgsT,
+        decode: Callable[[bytes], ArgsT],
         buffer: StagingBuffer,
         prepare: Prepare,
     ) -> None:
         self._row = row
-        self.args = args
+        self._decode = decode
+        self._args: ArgsT | None = None
         self._buffer = buffer
         self._prepare = prepare
         self._nursery: trio.Nursery | None = None
         self._services: Services | None = None
         self._progress: ProgressBuffer | None = None
         self._output: bytes | None = None
+
+    @property
+    def args(self) -> ArgsT:
+        """The job's arguments, decoded to the type in the handler's annotation when first read.
+
+        Raises:
+          UndecodableArgs: they do not fit it; a terminal failure of the job, even if the
+              handler swallows it.
+        """
+        if self._args is None:
+            with _making:
+                if self._args is None:
+                    try:
+                        self._args = self._decode(self._row.raw_args)
+                    except UndecodableArgs as error:
+                        self._buffer.forbid(error)
+                        raise
+        return self._args
 
     @property
     def id(self) -> int:
@@ -447,6 +470,11 @@ def lend_services(job: Job[Any], services: Services) -> None:
 def row_of(job: Job[Any]) -> JobRow:
     """The job as it was claimed."""
     return job._row
+
+
+def args_of(job: Job[Any]) -> Any:
+    """Its arguments, if its handler has read them; else None."""
+    return job._args
 
 
 def progress_of(job: Job[Any]) -> ProgressBuffer | None:

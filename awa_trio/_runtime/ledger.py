@@ -11,13 +11,14 @@ import contextvars
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from .._core import events
-from .._core.errors import FollowUpError, LeaseLost, UndecodableArgs
+from .._core.errors import FollowUpError, LeaseLost
 from .._core.instants import count
 from .._core.job import JobState, PreparedInsert
 from .._core.naming import Named, about, describe
@@ -27,7 +28,6 @@ from .._core.outcome import (
     Detached,
     Ended,
     Orphaned,
-    Raised,
     Refused,
     Returned,
     ToCompleted,
@@ -53,7 +53,7 @@ from .attempt import (
     log_end_after_completion,
 )
 from .finalize import Entry, Finalizer
-from .job import Job, Services, lend_services, row_of
+from .job import Job, Services, args_of, lend_services, row_of
 from .observing import Observers
 from .planner import Planner
 from .resources import Resources
@@ -220,22 +220,16 @@ class Ledger:
 
     async def _run(self, attempt: Attempt) -> None:
         task = self._registry.tasks[attempt.claimed.kind]
-        args: object = None
-        try:
-            args = self._registry.decode(task, attempt.claimed.raw_args)
-        except UndecodableArgs as error:
-            attempt.ended = True
-            ended: Ended = Raised(error)
-        else:
-            job = Job(attempt.claimed, args, attempt.buffer, self._planner.prepare)
-            lend_services(job, self.services)
-            attempt.job = job
-            function, held = task.handler, None
-            if task.requests:
-                function, held = self._resources.lend(task, job)
-            if task.in_thread:
-                function = self._in_thread(attempt, function)
-            ended = await attempt.run(function, job, held)
+        decode = partial(self._registry.decode, task)
+        job = Job(attempt.claimed, decode, attempt.buffer, self._planner.prepare)
+        lend_services(job, self.services)
+        attempt.job = job
+        function, held = task.handler, None
+        if task.requests:
+            function, held = self._resources.lend(task, job)
+        if task.in_thread:
+            function = self._in_thread(attempt, function)
+        ended = await attempt.run(function, job, held)
         if attempt.own_completion is OwnCompletion.COMMITTED:
             self._let_go(attempt)
             log_end_after_completion(attempt, ended)
@@ -245,7 +239,7 @@ class Ledger:
             self._let_go(attempt)
             logger.warning("%s ended at last", attempt.describe(), extra=attempt.about())
         else:
-            self.settle(attempt, ended, args)
+            self.settle(attempt, ended, args_of(job))
         if attempt.callback is not None:
             self.waits.ended(attempt)
         self.cut_waiting()

@@ -23,7 +23,7 @@ from .._core.callbacks import (
     encode_payload,
 )
 from .._core.codec import Codec
-from .._core.errors import InvalidTransition, LeaseLost, StagingError
+from .._core.errors import InvalidTransition, LeaseLost, TerminalError
 from .._core.job import JobRow, PreparedInsert
 from .._core.progress import ProgressBuffer
 from .._core.request import EnqueueOptions, EnqueueRequest
@@ -182,7 +182,7 @@ class HandlerJob(Job[ArgsT]):
             self._given.append((prepared, given))
             return prepared
 
-        super().__init__(row, args, StagingBuffer(), prepare_and_note)
+        super().__init__(row, lambda _: args, StagingBuffer(), prepare_and_note)
         script = self._script
         lend_services(self, Services(_flush, _complete_in, script.register, script.wait))
         if nursery is not None:
@@ -233,8 +233,8 @@ class HandlerJob(Job[ArgsT]):
         return None if self._output is None else json.loads(self._output)
 
     @property
-    def poison(self) -> StagingError | None:
-        """The staging failure that forbids this attempt to complete; None if there was none."""
+    def poison(self) -> TerminalError | None:
+        """The failure that forbids this attempt to complete, such as of staging; None if none does."""
         return self._buffer.poison
 
     def seal(self) -> None:

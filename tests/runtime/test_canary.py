@@ -83,7 +83,7 @@ def make_app() -> awa.App:
 
 
 async def number(job: awa.Job[Number]) -> None:
-    pass
+    raise AssertionError(job.args)
 
 
 async def echo(job: awa.Job[Echo]) -> None:

@@ -289,7 +289,10 @@ async def test_an_attempt_that_is_overdue_is_told_when_it_is_settled() -> None:
 
 @virtual
 async def test_undecodable_arguments_are_an_attempt_too() -> None:
-    rig, seen = Rig(nothing), Recorder()
+    async def reads(job: Job) -> None:
+        raise AssertionError(job.args)
+
+    rig, seen = Rig(reads), Recorder()
     await awa.Client(rig.backend, None).enqueue({"n": "not a number"}, kind="work")
     async with rig.working(observers=[seen]):
         await trio.sleep(2)

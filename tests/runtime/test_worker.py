@@ -11,6 +11,7 @@ import pytest
 import trio
 
 import awa_trio as awa
+from awa_trio._core.codec import Codec
 
 from .rig import Next, Rig, Work
 
@@ -326,8 +327,19 @@ async def test_tasks_are_named_after_their_jobs() -> None:
     assert names == [f"awa:job:{job_id}:work"]
 
 
-async def test_arguments_that_do_not_fit_fail_the_job_at_once() -> None:
-    rig = Rig(nothing)
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_arguments_that_do_not_fit_fail_the_job_once_they_are_read(
+    swallows: bool,
+) -> None:
+    async def handler(job: Job) -> None:
+        for _ in range(2):
+            try:
+                raise AssertionError(job.args)
+            except awa.UndecodableArgs:
+                if not swallows:
+                    raise
+
+    rig = Rig(handler)
     job_id = (
         await awa.Client(rig.backend, None).enqueue({"n": "not a number"}, kind="work")
     ).id
@@ -335,8 +347,32 @@ async def test_arguments_that_do_not_fit_fail_the_job_at_once() -> None:
         await trio.sleep(10)
     job = await rig.client.jobs.get(job_id)
     assert (job.state, job.attempt) == (S.FAILED, 1)
-    assert "UndecodableArgs" in job.errors[-1].error
-    assert "n" in job.errors[-1].error
+    assert "UndecodableArgs: this does not fit Work: args.n: " in job.errors[-1].error
+    assert job.dead_letter == awa.DeadLetterReason.UNDECODABLE
+
+
+async def test_arguments_are_decoded_once_and_only_if_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+    decode = Codec.decode
+
+    def counting(self: Codec, data: bytes, type_: Any, **root: str) -> Any:
+        decoded.append(data)
+        return decode(self, data, type_, **root)
+
+    async def handler(job: Job) -> None:
+        if job.attempt == 1:
+            raise awa.RetryAfter(1)
+        assert job.args is job.args == Work(7)
+
+    monkeypatch.setattr(Codec, "decode", counting)
+    rig = Rig(handler)
+    job_id = await rig.enqueue(7)
+    async with rig.working():
+        await trio.sleep(10)
+    assert await rig.state(job_id) is S.COMPLETED
+    assert decoded == [b'{"n":7}']
 
 
 async def test_an_unrecognised_result_completes_and_is_mentioned_once_per_kind(
