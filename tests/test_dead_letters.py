@@ -75,15 +75,59 @@ async def test_they_are_the_jobs_that_failed_newest_first(client: awa.Client) ->
     assert [j.id for j in await dlq.list(reason=terminal, limit=1)] == [ids[2]]
     assert [j.id for j in await dlq.list(before_id=ids[2], kind="charge")] == ids[1::-1]
     assert await dlq.list(queue="refunds") == []
-    with pytest.raises(ValueError, match="boredom"):
+    with pytest.raises(
+        ValueError, match="there is no reason 'boredom'; there are terminal_error,"
+    ):
         await dlq.list(reason="boredom")
-    with pytest.raises(ValueError, match="limit=0"):
+    with pytest.raises(ValueError, match="limit: give a whole number from 1"):
         await dlq.list(limit=0)
 
     dead = await dlq.get(ids[0])
     assert (dead.state, dead.dead_letter) == (S.FAILED, terminal)
     assert (dead.args_json, dead.attempt, len(dead.errors)) == ({"n": -1}, 1, 1)
     assert (await client.jobs.get(ids[3])).state is S.FAILED
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kind": "\0"}, ValueError, r"kind: U\+0000"),
+        ({"queue": 5}, TypeError, "queue: give a str, not int"),
+        ({"reason": 5}, ValueError, "reason: there is no reason 5; there are terminal_error"),
+        ({"before_id": "5"}, TypeError, "before_id: give an int, not str"),
+        ({"limit": "x"}, TypeError, "limit: give an int, not str"),
+        ({"limit": 0}, ValueError, "limit: give a whole number from 1"),
+    ],
+)
+async def test_a_list_of_what_cannot_be_is_refused(
+    client: awa.Client, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await client.dlq.list(**options)
+
+
+@pytest.mark.parametrize("method", ["get", "retry", "purge"])
+async def test_an_id_that_cannot_be_one_is_refused(client: awa.Client, method: str) -> None:
+    call = getattr(client.dlq, method)
+    for job_id in ("5", None, True, 5.0):
+        with pytest.raises(TypeError, match="job_id: give an int, not"):
+            await call(job_id)
+    for job_id in (0, -1, 2**63):
+        with pytest.raises(awa.JobNotFound):
+            await call(job_id)
+
+
+@pytest.mark.parametrize("method", ["retry_many", "purge_many"])
+async def test_everything_is_said_by_true_and_nothing_else(
+    client: awa.Client, method: str
+) -> None:
+    [job_id] = await bury(client, -1)
+    for slip in ("no", 1, None):
+        with pytest.raises(TypeError, match="everything: give a bool, not"):
+            await getattr(client.dlq, method)(everything=slip)
+    with pytest.raises(TypeError, match="kind: give a str, not int"):
+        await getattr(client.dlq, method)(kind=5)
+    assert [job.id for job in await client.dlq.list()] == [job_id]
 
 
 Call = Callable[[awa.Client, int], Any]

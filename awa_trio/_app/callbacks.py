@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import final
 
+from .._core.arguments import check_type
 from .._core.callbacks import (
     DEFAULT_TIMEOUT,
     answer_of,
@@ -55,6 +56,7 @@ class Callbacks:
           InvalidRequest: the payload cannot be stored; the message has the path to what.
           CallbackNotFound: no job expects this callback, or no longer.
           CallbackAlreadyResolved: it has been resolved before.
+          TypeError: the token is no str.
           DatabaseUnavailable: PostgreSQL could not be reached, or the answer was lost: then
               it may have been resolved. Calling again is safe.
         """
@@ -80,6 +82,7 @@ class Callbacks:
           InvalidRequest: the payload cannot be stored; the message has the path to what.
           CallbackNotFound: no job expects this callback, or no longer.
           CallbackAlreadyResolved: it has been resolved before.
+          TypeError: the token is no str.
           FollowUpsUnknown: the client was not given the app that has the kind's task.
           FollowUpError: a registered follow-up could not be made; nothing was changed.
           DatabaseUnavailable: as `resume`.
@@ -109,6 +112,7 @@ class Callbacks:
           InvalidRequest: the error is not a string that can be stored.
           CallbackNotFound: no job expects this callback, or no longer.
           CallbackAlreadyResolved: it has been resolved before.
+          TypeError: the token is no str.
           FollowUpsUnknown: as `complete`.
           FollowUpError: as `complete`.
           DatabaseUnavailable: as `resume`.
@@ -132,6 +136,7 @@ class Callbacks:
           InvalidTransition: the job does not wait yet.
           CallbackNotFound: no job expects this callback, or no longer.
           CallbackAlreadyResolved: it has been resolved before.
+          TypeError: the token is no str.
           DatabaseUnavailable: as `resume`.
         """
         return await self._resolve(token, Resolved(Resolution.RETRY))
@@ -147,6 +152,7 @@ class Callbacks:
           CallbackInvalid: the timeout is out of range.
           CallbackNotFound: no job expects this callback, or it has timed out.
           CallbackAlreadyResolved: it has been resolved.
+          TypeError: the token is no str.
           DatabaseUnavailable: as `resume`.
         """
         seconds = check_timeout(DEFAULT_TIMEOUT if timeout is None else timeout)
@@ -160,6 +166,7 @@ class Callbacks:
                 raise CallbackNotFound
 
     async def _find(self, token: str) -> JobDetails:
+        check_type("token", token, str)
         try:
             check_text(token)
         except Misfit:
@@ -176,6 +183,7 @@ class Callbacks:
         without_follow_ups: bool = False,
     ) -> int:
         """Decide from the row as it is, and apply that unless it has moved since."""
+        check_type("token", token, str)
         answer = None if payload is None else answer_of(token, payload)
         completes = ended.how is Resolution.COMPLETE
         output = payload if completes and payload != b"null" else None

@@ -15,10 +15,9 @@ import anyio
 import psycopg
 
 from .._core import events
-from .._core.arguments import MAX_INT4, check_string, check_type, check_whole
+from .._core.arguments import check_type
 from .._core.errors import InvalidTransition, JobNotFound
 from .._core.job import JobDetails, JobState, PreparedInsert
-from .._core.jsontext import MAX_INT
 from .._core.observer import Observer
 from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
@@ -28,6 +27,7 @@ from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from . import calls
 from .app import App
+from .asked import check_filter, check_job_id, check_page, word_of
 from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
@@ -62,6 +62,10 @@ class Backend(Protocol):
 @final
 class Client:
     """Puts jobs in and looks at them; `connect` makes one. Runs on Trio and on asyncio.
+
+    ``client.jobs`` looks at jobs, cancels and retries them (`Jobs`); ``client.dlq`` does so
+    with those that failed (`DeadLetters`); ``client.callbacks`` resolves what jobs wait for
+    (`Callbacks`).
 
     Every method may be cancelled. Cancelled means that it did not happen, on Trio; on
     asyncio it may have.
@@ -248,9 +252,7 @@ class Jobs:
           TypeError: the ID is no int.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
-        check_type("job_id", job_id, int, "an")
-        if not 1 <= job_id <= MAX_INT:
-            raise JobNotFound(job_id)
+        check_job_id(job_id)
         with public_errors("reading a job"):
             found = await self._store.get([job_id])
         if not found:
@@ -282,12 +284,8 @@ class Jobs:
           TypeError: a value is of another type.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
-        check_whole("limit", limit, most=MAX_INT4)
-        if before_id is not None:
-            check_whole("before_id", before_id)
-        for name, value in (("kind", kind), ("queue", queue), ("tag", tag)):
-            if value is not None:
-                check_string(name, value)
+        check_page(limit, before_id)
+        check_filter(kind=kind, queue=queue, tag=tag)
         states = None if state is None else _states(state)
         wanted = JobFilter(states, kind, queue, tag, before_id)
         with public_errors("listing jobs"):
@@ -439,12 +437,4 @@ def _states(given: object) -> tuple[JobState, ...]:
     if not isinstance(given, Iterable):
         check_type("state", given, str)
     assert isinstance(given, Iterable)
-    states = []
-    for one in given:
-        try:
-            states.append(JobState(one))
-        except ValueError:
-            raise ValueError(
-                f"state: there is no state {one!r}; there are {', '.join(JobState)}"
-            ) from None
-    return tuple(states)
+    return tuple(word_of("state", JobState, one) for one in given)

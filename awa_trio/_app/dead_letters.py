@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NoReturn, final
 
+from .._core.arguments import check_type
 from .._core.dead_letters import DeadLetterReason
 from .._core.errors import InvalidTransition, JobNotFound, UniqueConflict
 from .._core.job import JobDetails
@@ -13,6 +14,7 @@ from .._core.request import replacements
 from .._seam.errors import KeyTaken
 from .._seam.protocol import Store
 from .._seam.values import DeadLetterFilter, Swept
+from .asked import check_filter, check_job_id, check_page, word_of
 from .calls import public_errors
 
 #: Dead letters in one transaction of a bulk operation: it holds their locks, and a
@@ -51,11 +53,11 @@ class DeadLetters:
           limit: how many, at most.
 
         Raises:
-          ValueError: no such reason, or a limit below 1.
+          ValueError: no such reason, a limit below 1, or a value that no job can have.
+          TypeError: a value is of another type.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
-        if limit < 1:
-            raise ValueError(f"limit={limit}: give at least 1")
+        check_page(limit, before_id)
         wanted = _wanted(queue, kind, reason, before_id=before_id)
         with public_errors("listing dead letters"):
             return await self._store.list_dead_letters(wanted, limit)
@@ -66,8 +68,10 @@ class DeadLetters:
         Raises:
           JobNotFound: there is no job with this ID; retention may have removed it.
           InvalidTransition: it is no dead letter.
+          TypeError: the ID is no int.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
+        check_job_id(job_id)
         with public_errors("reading a dead letter"):
             found = await self._store.list_dead_letters(DeadLetterFilter(ids=(job_id,)), 1)
         if not found:
@@ -96,9 +100,11 @@ class DeadLetters:
           InvalidRequest: ``run_at``, ``priority`` or ``queue`` breaks a rule.
           JobNotFound: as `get`.
           InvalidTransition: as `get`.
+          TypeError: as `get`.
           UniqueConflict: another job holds its unique key.
           DatabaseUnavailable: as `get`.
         """
+        check_job_id(job_id)
         changes = replacements(queue=queue, priority=priority, run_at=run_at)
         wanted = DeadLetterFilter(ids=(job_id,))
         try:
@@ -136,7 +142,9 @@ class DeadLetters:
           to_queue: where they go. Default, where they were.
 
         Raises:
-          ValueError: neither a filter nor ``everything``, or both; or no such reason.
+          ValueError: neither a filter nor ``everything``, or both; no such reason, or a
+              value that no job can have.
+          TypeError: a value is of another type.
           InvalidRequest: as `retry`.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
@@ -156,8 +164,10 @@ class DeadLetters:
         Raises:
           JobNotFound: as `get`.
           InvalidTransition: as `get`.
+          TypeError: as `get`.
           DatabaseUnavailable: as `get`.
         """
+        check_job_id(job_id)
         with public_errors("purging a dead letter"):
             swept = await self._store.purge_dead_letters(DeadLetterFilter(ids=(job_id,)), 1)
         if not swept.done:
@@ -183,7 +193,9 @@ class DeadLetters:
           everything: all of them; required where no filter is given.
 
         Raises:
-          ValueError: neither a filter nor ``everything``, or both; or no such reason.
+          ValueError: neither a filter nor ``everything``, or both; no such reason, or a
+              value that no job can have.
+          TypeError: a value is of another type.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         wanted = _many("purge_many", queue, kind, reason, everything)
@@ -205,13 +217,16 @@ class DeadLetters:
 def _wanted(
     queue: str | None, kind: str | None, reason: str | None, *, before_id: int | None = None
 ) -> DeadLetterFilter:
-    known = None if reason is None else DeadLetterReason(reason)
+    check_filter(queue=queue, kind=kind)
+    known = None if reason is None else word_of("reason", DeadLetterReason, reason)
     return DeadLetterFilter(None, kind, queue, known, before_id)
 
 
 def _many(
     method: str, queue: str | None, kind: str | None, reason: str | None, everything: bool
 ) -> DeadLetterFilter:
+    # What is true enough for Python, such as "no", would mean all of them.
+    check_type("everything", everything, bool)
     wanted = _wanted(queue, kind, reason)
     filtered = wanted != DeadLetterFilter()
     if filtered == everything:
