@@ -137,8 +137,11 @@ class CallbackSuperseded(CallbackError):
     """The job's new state, where it is known."""
 
     def __init__(self, state: str | None = None) -> None:
-        became = "" if state is None else f"; it is {state}"
-        super().__init__(f"the job was settled from outside, without this attempt{became}")
+        became = "" if state is None else f"; the job is {state}"
+        super().__init__(
+            "the callback timed out, or the job was settled from outside: this attempt has no"
+            f" say in it any more{became}"
+        )
         self.state = state
 
 

@@ -46,7 +46,7 @@ class Cut(enum.Enum):
     SHUTDOWN = "the worker stopped"
     LEASE_LOST = "the worker lost its lease"
     CANCELLED = "the job was cancelled"
-    SUPERSEDED = "the job was settled from outside"
+    SUPERSEDED = "its callback timed out, or the job was settled from outside"
 
 
 @attrs.frozen

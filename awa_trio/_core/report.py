@@ -110,7 +110,8 @@ def _message(error: BaseException) -> str:
 
 def _name(error: BaseException) -> str:
     kind = type(error)
-    if kind.__module__ in ("builtins", "__main__"):
+    # Nobody can import what is private to us, and it may move.
+    if kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("awa_trio._"):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
