@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from attrs import frozen
+from trio.testing import MockClock
 
 import awa_trio as awa
 from awa_trio.testing import HandlerJob, drain, memory_client, work_one
@@ -275,6 +276,13 @@ async def test_a_token_that_means_nothing_is_not_found(client: awa.Client, token
             await call(token)
 
 
+@pytest.mark.parametrize("method", ["resume", "complete", "fail", "retry", "heartbeat"])
+async def test_a_token_is_a_str(client: awa.Client, method: str) -> None:
+    for token in (None, 5, b"token"):
+        with pytest.raises(TypeError, match="token: give a str, not"):
+            await getattr(client.callbacks, method)(token)
+
+
 async def test_a_token_of_an_attempt_that_ended_without_it_is_not_found(
     client: awa.Client,
 ) -> None:
@@ -460,6 +468,85 @@ async def test_work_one_waits_until_someone_resolves(client: awa.Client) -> None
     assert await done(client) == [9]
 
 
+@pytest.mark.parametrize(
+    ("what", "state"),
+    [
+        ("complete", S.COMPLETED),
+        ("fail", S.FAILED),
+        ("retry", S.AVAILABLE),
+        ("cancel", S.CANCELLED),
+    ],
+)
+async def test_work_one_notices_what_others_do_to_its_job(
+    client: awa.Client, what: str, state: awa.JobState
+) -> None:
+    job_id = (await client.enqueue(Wait())).id
+
+    async def settle() -> None:
+        job = await in_state(client, job_id, S.WAITING_EXTERNAL)
+        if what == "cancel":
+            await client.jobs.cancel(job_id)
+        else:
+            await getattr(client.callbacks, what)(job.callback_token)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(settle)
+            worked = await work_one(app, client)
+    assert worked is not None
+    assert worked.state is state
+
+
+async def test_work_one_notices_that_its_running_job_is_cancelled(client: awa.Client) -> None:
+    runs = trio.Event()
+    endless = awa.App()
+
+    @endless.task(args=Wait)
+    async def run(job: awa.Job[Wait]) -> None:
+        runs.set()
+        await trio.sleep_forever()
+
+    job_id = (await client.enqueue(Wait())).id
+
+    async def cancel() -> None:
+        await runs.wait()
+        await client.jobs.cancel(job_id, without_follow_ups=True)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel)
+            worked = await work_one(endless, client)
+    assert worked is not None
+    assert worked.state is S.CANCELLED
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_work_one_notices_that_nobody_answers(client: awa.Client, attempts: int) -> None:
+    impatient = awa.App()
+
+    @impatient.task(args=Wait)
+    async def wait_a_second(job: awa.Job[Wait]) -> None:
+        await job.wait_for_callback(await job.register_callback(timeout=1))
+
+    await client.enqueue(Wait(), max_attempts=attempts)
+    with trio.fail_after(30):
+        worked = await work_one(impatient, client)
+    assert worked is not None
+    assert worked.state is (S.FAILED if attempts == 1 else S.RETRYABLE)
+    assert worked.error == "callback timed out"
+
+
+async def test_hours_of_waiting_pass_at_once_on_a_clock_that_jumps(
+    autojump_clock: MockClock,
+) -> None:
+    client = memory_client(app)
+    await client.enqueue(Wait(), max_attempts=1)
+    worked = await work_one(app, client)  # its callback times out after an hour
+    assert worked is not None
+    assert worked.job.dead_letter == "callback_timeout"
+    assert trio.current_time() >= 3600
+
+
 async def test_a_stand_in_answers_from_its_script() -> None:
     job = HandlerJob(Wait(), app=app, answers=[7])
     await wait(job)
@@ -470,7 +557,7 @@ async def test_a_stand_in_answers_from_its_script() -> None:
 
 async def test_a_stand_in_raises_what_its_script_says() -> None:
     job = HandlerJob(Wait(), app=app, answers=[awa.CallbackSuperseded("failed")])
-    with pytest.raises(awa.CallbackSuperseded, match="it is failed"):
+    with pytest.raises(awa.CallbackSuperseded, match="the job is failed"):
         await wait(job)
     assert job.staged == []
 

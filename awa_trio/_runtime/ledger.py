@@ -40,7 +40,7 @@ from .._core.registry import Registry
 from .._core.settings import Timings
 from .._core.staging import Sealed
 from .._seam.errors import Rejected
-from .._seam.hearing import Answered, CutElsewhere
+from .._seam.hearing import Answered, CutElsewhere, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .._seam.values import Held, Settled
 from .attempt import (
@@ -166,6 +166,18 @@ class Ledger:
         for attempt in self.running():
             if attempt.worker_id == worker_id and not attempt.settled:
                 attempt.cut(Cut.LEASE_LOST)
+
+    def heard(self, news: News) -> None:
+        """Take note of what was heard, where it is about attempts."""
+        match news:
+            case CutElsewhere():
+                self.cut_elsewhere(news)
+            case Answered():
+                self.callback_answered(news)
+            case Reconnected():
+                self.reconcile_soon()
+            case _:
+                pass
 
     def cut_elsewhere(self, news: CutElsewhere) -> None:
         """Someone else settled an attempt: cut it, if it is held here."""

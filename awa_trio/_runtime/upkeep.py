@@ -83,7 +83,7 @@ class Upkeep:
                     DUTY, worker_id, 3 * self._timings.rescue_interval
                 )
             if self.leads or rounds % FOLLOWER_EVERY == 0:
-                await self._rescue()
+                await self.rescue()
             if self.leads and trio.current_time() >= prune_at:
                 prune_at = trio.current_time() + self._timings.prune_interval
                 await self._prune()
@@ -98,7 +98,8 @@ class Upkeep:
             if removed:
                 logger.debug("removed %d jobs whose retention has passed", removed)
 
-    async def _rescue(self) -> None:
+    async def rescue(self) -> None:
+        """Take over what is lost: attempts of dead workers, overdue ones, callbacks not answered."""
         lost: list[LostJob] | None = None
         while lost is None or len(lost) == MOST_JOBS:
             with trio.fail_after(self._timings.call_timeout):

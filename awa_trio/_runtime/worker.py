@@ -29,14 +29,7 @@ from .._core.registry import Registry
 from .._core.report import places
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import StoreError
-from .._seam.hearing import (
-    Answered,
-    CutElsewhere,
-    Disconnected,
-    GotWork,
-    News,
-    Reconnected,
-)
+from .._seam.hearing import Disconnected, GotWork, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .observing import Observers, said
 from .parts import assemble
@@ -381,19 +374,17 @@ class Worker:
         await self._store.listen(self._heard, task_status.started)
 
     def _heard(self, news: News) -> None:
+        self._parts.ledger.heard(news)
         match news:
             case GotWork(queue):
                 self._parts.dispatcher.got_work(queue)
-            case CutElsewhere():
-                self._parts.ledger.cut_elsewhere(news)
-            case Answered():
-                self._parts.ledger.callback_answered(news)
             case Reconnected():
                 self._hears(True)
                 self._parts.dispatcher.got_work()
-                self._parts.ledger.reconcile_soon()
             case Disconnected():
                 self._hears(False)
+            case _:
+                pass
 
     def _hears(self, connected: bool) -> None:
         self._listening = connected

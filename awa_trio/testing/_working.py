@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
@@ -18,13 +19,17 @@ from .._runtime.attempt import Attempt
 from .._runtime.observing import observers_or_none
 from .._runtime.parts import Parts, assemble
 from .._runtime.worker import LAST_WORDS
+from .._seam.errors import StoreError
 from .._seam.protocol import WorkerStore
 from .._seam.values import Want
 
 T = TypeVar("T")
 
 #: Long enough that no test is presumed dead while its author looks at a debugger.
-_TIMINGS = Timings(heartbeat=600.0, lease=3600.0, poll_interval=0.05)
+_TIMINGS = Timings(heartbeat=600.0, lease=3600.0, rescue_interval=1.0)
+
+#: Seconds that jobs may take before it is worth a connection to hear what others do to them.
+HEAR_AFTER = 0.25
 
 
 @attrs.frozen
@@ -58,6 +63,8 @@ async def work_one(
 
     The same functions as a worker's: staged follow-ups are inserted with its completion,
     and discarded on every other ending; a staging failure poisons it; deadlines cut it.
+    So do others, such as a client that cancels it. A handler that waits for a callback goes
+    on when a task of the test resolves it, or nobody does in time.
 
     Args:
       app: the tasks that may run it.
@@ -135,7 +142,7 @@ async def _at_workbench(
     resources: Mapping[Any, object] | None,
     work: Callable[[WorkerStore, Parts], Awaitable[T]],
 ) -> T:
-    """Work with the parts of a worker, but its claims, beats and upkeep."""
+    """Work with the parts of a worker, but its claims and beats, and little of its upkeep."""
     crashes: list[BaseException] = []
     worked: list[T] = []
     registry = registry_of(app)
@@ -159,6 +166,22 @@ async def _at_workbench(
             with trio.CancelScope(shield=True):
                 await parts.finalizer.run()
 
+        async def hear() -> None:
+            await trio.sleep(HEAR_AFTER)
+            with suppress(StoreError):  # what is not heard is found
+                await store.listen(parts.ledger.heard, lambda: None)
+
+        async def time_out() -> None:
+            """Notice callbacks that nobody answers, while a handler waits for one."""
+            while True:
+                await trio.sleep(_TIMINGS.rescue_interval)
+                if not len(parts.waits):
+                    continue
+                with suppress(StoreError, trio.TooSlowError):  # the next round tries again
+                    # On a clock that jumps a wait outlives any lease.
+                    await store.beat(await parts.life.present_id())
+                    await parts.upkeep.rescue()
+
         async def run() -> None:
             worked.append(await work(store, parts))
 
@@ -168,6 +191,9 @@ async def _at_workbench(
                 nursery.start_soon(finalize)
                 nursery.start_soon(parts.ledger.watch_overdue)
                 nursery.start_soon(parts.waits.run)
+                nursery.start_soon(parts.ledger.reconcile, parts.life)
+                nursery.start_soon(time_out)
+                nursery.start_soon(hear)
                 try:
                     await parts.resources.hold(run)
                 except Exception as error:
@@ -196,11 +222,13 @@ async def _work_next(
     worker_id = await parts.life.present_id()
     for name, settings in queues.items():
         want = Want(name, 1, settings.deadline, settings.priority_ageing)
-        claimed = await store.claim(worker_id, [want], kinds)
-        for job in claimed:
-            attempt = Attempt(job, worker_id)
-            parts.ledger.hold(attempt)
+        async with parts.dispatcher.lock:  # or it is found to be claimed, and held by nobody
+            claimed = await store.claim(worker_id, [want], kinds)
+            attempts = [Attempt(job, worker_id) for job in claimed]
+            for attempt in attempts:
+                parts.ledger.hold(attempt)
+        for attempt in attempts:
             await parts.ledger.run(attempt)
             await parts.finalizer.drained()
-            return Worked((await store.get([job.id]))[0])
+            return Worked((await store.get([attempt.claimed.id]))[0])
     return None
