@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
@@ -11,6 +12,7 @@ from attrs import frozen
 
 import awa_trio as awa
 from awa_trio._app.app import registry_of, worker_queues
+from awa_trio._core.plan import Outcome
 from awa_trio._core.registry import Task
 from awa_trio.testing import memory_client, work_one
 
@@ -71,6 +73,37 @@ def test_the_annotation_names_the_arguments_and_they_the_kind() -> None:
     task = registered(good)
     assert (task.kind, task.args_type, task.in_thread) == ("work", Work, False)
     assert registered(in_thread).in_thread
+
+
+def test_a_decorator_without_arguments_needs_no_parentheses() -> None:
+    @frozen
+    class Local:
+        n: int
+
+    app = awa.App()
+
+    @app.task
+    async def local(job: awa.Job[Local]) -> None: ...
+
+    assert inspect.iscoroutinefunction(local)
+    assert (task_of(app).kind, task_of(app).handler) == ("local", local)
+
+
+def test_options_of_a_task_are_given_by_name() -> None:
+    app: Any = awa.App()
+    with pytest.raises(awa.ConfigurationError, match=r"as in @app\.task\(kind="):
+        app.task("my_kind")
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_follow_up_without_its_class_is_refused(outcome: Outcome) -> None:
+    def lost(*facts: object) -> None: ...
+
+    on = getattr(awa.App(), f"on_{outcome.value}")
+    with pytest.raises(
+        awa.ConfigurationError, match=rf"as in @app\.on_{outcome.value}\(MyArgs\), not .*lost"
+    ):
+        on(lost)
 
 
 def test_classes_that_are_local_to_a_function_are_found() -> None:

@@ -168,6 +168,13 @@ async def test_without_an_app_any_kind_is_named_after_its_class(migrated: str) -
         (Resolve(1), {"prioritty": 1}, "priority"),
         (Resolve(1), {"kind": 5}, "kind: give a str, not int"),
         (Resolve(1), {"kind": []}, "kind: give a str, not list"),
+        ("resolve", {}, "args: give an instance of the class of a task's arguments.* not str"),
+        (
+            [Resolve(1)],
+            {},
+            "args: give an instance of the class of a task's arguments.* not list",
+        ),
+        (None, {}, "args: give an instance of the class of a task's arguments"),
         (Resolve("1"), {}, r"args\.n"),  # type: ignore[arg-type]
         (Resolve(2**63), {}, r"args\.n"),
         (Greet("a\x00b"), {}, r"args\.name"),

@@ -43,8 +43,12 @@ class App:
     def __init__(self, *, codec: Codec | None = None) -> None:
         self._registry = Registry(codec or Codec())
 
+    @overload
+    def task(self, handler: F, /) -> F: ...
+    @overload
     def task(
         self,
+        /,
         *,
         kind: str | None = None,
         queue: str = "default",
@@ -53,14 +57,30 @@ class App:
         deadline: float | None = None,
         backoff: Backoff | None = None,
         args: Any = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+    def task(
+        self,
+        handler: F | None = None,
+        /,
+        *,
+        kind: str | None = None,
+        queue: str = "default",
+        priority: int = 2,
+        max_attempts: int = 25,
+        deadline: float | None = None,
+        backoff: Backoff | None = None,
+        args: Any = None,
+    ) -> F | Callable[[F], F]:
         """Register a handler for the jobs whose arguments its annotation names.
+
+        ``@app.task``, or with arguments.
 
         The handler's first parameter is annotated `Job[Args]`. Each other one that has no
         default requests a resource by its type; see `resource`. A coroutine function runs
         in the worker's event loop; an ordinary function runs in a thread.
 
         Args:
+          handler: the function; given if the decorator has no arguments.
           kind: what its jobs are called in the database; default, the class's name in
               snake case. Required where the arguments are a plain dict.
           queue: where its jobs go unless their enqueue says otherwise.
@@ -79,6 +99,10 @@ class App:
         """
         # Names of classes that are local to a function are only known to that function.
         local_names = dict(sys._getframe(1).f_locals)
+        if handler is not None and not callable(handler):
+            raise ConfigurationError(
+                f"task({handler!r}): give the options by name, as in @app.task(kind='my_kind')"
+            )
 
         def register(handler: F) -> F:
             asked = asked_by(handler, args, local_names)
@@ -104,7 +128,7 @@ class App:
             )
             return handler
 
-        return register
+        return register if handler is None else register(handler)
 
     def declare(
         self,
@@ -297,8 +321,8 @@ class App:
         """Register a follow-up for attempts that others took over: ``f(args, job, reason)``.
 
         As `on_completed`, with why in a word: ``stale_worker`` or ``deadline``, of a worker
-        that is dead or does not do its duty. It runs if another attempt is left, else
-        `on_exhausted` does. If it raises, that is logged, and the job is rescued without it.
+        that is dead or does not do its duty; or ``callback_timeout``. It runs if another
+        attempt is left, else `on_exhausted` does. If it raises, that is logged, and the job is rescued without it.
 
         Args:
           args_type: as for `on_completed`.
@@ -308,7 +332,14 @@ class App:
         """
         return self._follow(args_type, Outcome.RESCUED)
 
-    def _follow(self, args_type: type, outcome: Outcome) -> Callable[[F], F]:
+    def _follow(self, args_type: Any, outcome: Outcome) -> Callable[[F], F]:
+        if not isinstance(args_type, type) and typing.get_origin(args_type) is None:
+            decorator = f"@app.on_{outcome.value}"
+            raise ConfigurationError(
+                f"{decorator}: give the class of the jobs' arguments, as in {decorator}(MyArgs),"
+                f" not {name_of_function(args_type)}"
+            )
+
         def register(function: F) -> F:
             code = written(function)
             if inspect.iscoroutinefunction(code) or _is_generator(code):

@@ -234,7 +234,12 @@ class Registry:
         kind, cls = request.kind, type(request.args)
         if kind is None and cls is not dict:
             kind = self._kinds.get(cls)
-            if kind is None and not isinstance(request.args, type):
+            # Of Python's own types, as of a class, the request itself says what to give.
+            if (
+                kind is None
+                and not isinstance(request.args, type)
+                and cls.__module__ != "builtins"
+            ):
                 try:
                     kind = kind_of(cls)
                 except ConfigurationError as error:

@@ -345,6 +345,11 @@ def _kind(request: EnqueueRequest) -> str:
         raise InvalidRequest(f"args: give an instance, {name}(...), not the class {name}")
     if type(request.args) is dict:
         raise InvalidRequest("kind: a dict has no class to take the kind from; give kind=...")
+    if type(request.args).__module__ == "builtins":
+        raise InvalidRequest(
+            "args: give an instance of the class of a task's arguments; or a dict, with kind=...;"
+            f" not {name_of(request.args)}"
+        )
     try:
         return _name("kind", kind_of(type(request.args)))
     except ConfigurationError as error:
