@@ -251,6 +251,8 @@ def test_the_signature_is_what_the_documentation_says() -> None:
 async def test_unsigned_must_be_said(client: awa.Client) -> None:
     with pytest.raises(awa.ConfigurationError, match="unsigned=True"):
         receiver(client)
+    with pytest.raises(TypeError, match="unsigned: give True or False, not str"):
+        receiver(client, unsigned="false")  # type: ignore[arg-type]
     with pytest.raises(awa.ConfigurationError, match="contradict"):
         receiver(client, secret=SECRET, unsigned=True)
     for secret in ("short", b"short", ["", SECRET]):
@@ -488,8 +490,13 @@ def test_the_command_refuses_to_serve_unsigned(
 ) -> None:
     pytest.importorskip("hypercorn")
     monkeypatch.delenv("AWA_CALLBACK_SECRET", raising=False)
-    assert run(["callbacks", "serve", "--dsn", migrated]) == 1
-    assert "unsigned" in capsys.readouterr().err
+    serve = ["callbacks", "serve", "--dsn", migrated]
+    assert run(serve) == 1
+    said = capsys.readouterr().err
+    assert "set AWA_CALLBACK_SECRET, or give --secret; or --unsigned" in said
+    assert "=True" not in said
+    assert run([*serve, "--unsigned", "--secret", SECRET]) == 1
+    assert "--unsigned contradicts the secret" in capsys.readouterr().err
 
 
 def test_the_command_names_the_extra_that_it_needs(

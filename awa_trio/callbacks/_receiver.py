@@ -71,7 +71,11 @@ def receiver(
     Raises:
       ConfigurationError: there is no secret, and nobody said that it may be so; or a secret
           is too short.
+      TypeError: ``unsigned`` is neither True nor False.
     """
+    # What is true enough for Python, such as "false", would believe everybody.
+    if not isinstance(unsigned, bool):
+        raise TypeError(f"unsigned: give True or False, not {type(unsigned).__name__}")
     keys = keys_of(secret)
     if not keys and not unsigned:
         raise ConfigurationError(

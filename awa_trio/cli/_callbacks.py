@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 
 from .. import ConfigurationError, connect
 from ..callbacks import receiver
+from ._errors import CommandFailed
 from ._options import Dsn, load_app
 from ._output import err
 
@@ -64,9 +65,20 @@ async def serve(
             "serving callbacks needs hypercorn, which is not installed; install it with:"
             " pip install 'awa-trio[web]'"
         ) from error
+    if not secret and not unsigned:
+        raise CommandFailed(
+            "callbacks need a secret that senders sign with: set AWA_CALLBACK_SECRET, or give"
+            " --secret; or --unsigned, to believe everybody"
+        )
+    if secret and unsigned:
+        raise CommandFailed(
+            "--unsigned contradicts the secret, of --secret or AWA_CALLBACK_SECRET: leave one out"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
     loaded = None if app is None else load_app(app)
     config.bind = [bind]
+    # Handlers of its own would print every line twice.
+    config.errorlog = logging.getLogger("hypercorn.error")
     # An access log would hold tokens.
     config.accesslog = None
     config.graceful_timeout = 10.0

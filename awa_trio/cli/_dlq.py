@@ -19,7 +19,8 @@ Ids = Annotated[tuple[int, ...], Parameter(negative="")]
 Queue = Annotated[str | None, Parameter(name="--queue", help="Only of this queue.")]
 Kind = Annotated[str | None, Parameter(name="--kind", help="Only of this kind.")]
 Reason = Annotated[
-    DeadLetterReason | None, Parameter(name="--reason", help="Only with this reason.")
+    DeadLetterReason | None,
+    Parameter(name="--reason", name_transform=str.lower, help="Only with this reason."),
 ]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]
 
@@ -147,8 +148,10 @@ async def _one_or_many(
     dsn: str,
 ) -> int:
     """Do it to the jobs that are meant, if exactly one way says which."""
-    if [bool(job_ids), filtered, everything].count(True) != 1:
-        problem("say which: IDs; or a filter, --queue, --kind or --reason; or --all")
+    ways = [bool(job_ids), filtered, everything].count(True)
+    if ways != 1:
+        say_which = "say which" if ways == 0 else "say which in one way only"
+        problem(f"{say_which}: IDs; or a filter, --queue, --kind or --reason; or --all")
         return USAGE
     code = 0
     async with connect(dsn) as client:

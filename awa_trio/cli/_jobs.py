@@ -16,7 +16,9 @@ jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
 @jobs.command(name="list")
 async def list_(
     *,
-    state: Annotated[tuple[JobState, ...], Parameter(negative="")] = (),
+    state: Annotated[
+        tuple[JobState, ...], Parameter(name_transform=str.lower, negative="")
+    ] = (),
     kind: str | None = None,
     queue: str | None = None,
     tag: str | None = None,

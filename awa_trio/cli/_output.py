@@ -166,6 +166,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "run_at": _iso(job.run_at),
         "attempted_at": _iso(job.attempted_at),
         "deadline_at": _iso(job.deadline_at),
+        "callback_until": _iso(job.callback_until),
         "finalized_at": _iso(job.finalized_at),
         "progress": {
             "percent": job.progress.percent,
@@ -330,6 +331,11 @@ def print_job(job: JobDetails, *, as_json: bool) -> None:
         ("deadline", job.deadline_at and f"{_iso(job.deadline_at)} ({ago(job.deadline_at)})"),
         ("ended", job.finalized_at and f"{_iso(job.finalized_at)} ({ago(job.finalized_at)})"),
         ("dead letter", job.dead_letter),
+        (
+            "callback",
+            job.callback_until
+            and f"until {_iso(job.callback_until)} ({ago(job.callback_until)})",
+        ),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
         ("triggered by", triggered_by and f"job {triggered_by}"),

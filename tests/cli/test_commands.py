@@ -368,7 +368,8 @@ def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) 
     job_id = enqueue(migrated, "k", "{}")
     with psycopg.connect(migrated, autocommit=True) as connection:
         connection.execute(
-            "UPDATE awa.jobs SET output = %s, progress = %s",
+            "UPDATE awa.jobs SET output = %s, progress = %s,"
+            " callback_token = 't', callback_until = '2999-01-01T00:00Z'",
             [
                 '{"pages": 4}',
                 r'{"percent": 12.5, "message": "\u001b[31mred", "metadata": {"a": [1]}}',
@@ -378,10 +379,12 @@ def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) 
     shown = capsys.readouterr().out
     assert '{"pages": 4}' in shown
     assert r'12.5 %  \x1b[31mred  {"a": [1]}' in shown
+    assert "callback     until 2999-01-01T00:00:00+00:00 (in " in shown
     assert run(["jobs", "show", str(job_id), "--json", "--dsn", migrated]) == 0
     job = json.loads(capsys.readouterr().out)
     assert job["output"] == {"pages": 4}
     assert job["progress"]["metadata"] == {"a": [1]}
+    assert job["callback_until"].startswith("2999-01-01")
 
 
 def test_a_job_is_cancelled_by_its_unique_key(migrated: str, capsys: Capture) -> None:
@@ -757,7 +760,7 @@ def test_dead_letters_are_listed_and_shown(migrated: str, capsys: Capture) -> No
     assert run(["dlq", "list", "--reason", "terminal_error", "--json", *database]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == a
     assert run(["dlq", "list", "--reason", "boredom", *database]) == 2
-    capsys.readouterr()
+    assert '"attempts_exhausted"' in capsys.readouterr().err
     assert run(["dlq", "list", "--limit", "1", *database]) == 0
     assert f"--before {b}" in capsys.readouterr().out
 
@@ -821,7 +824,9 @@ def test_many_dead_letters_need_a_filter_or_an_explicit_all(
 ) -> None:
     dead = bury(migrated, enqueue(migrated, "k", "{}"))
     assert run(["dlq", command, *which, "--dsn", migrated]) == 2
-    assert "or --all" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "or --all" in said
+    assert ("in one way only" in said) == bool(which)
     assert state(migrated, dead) == "failed"
 
 
