@@ -73,6 +73,38 @@ def test_every_command_is_in_the_reference(command: str) -> None:
     assert f"`awa-trio {command}" in page
 
 
+@pytest.mark.parametrize("command", commands())
+def test_so_is_every_option(command: str) -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith(f"| `awa-trio {command}")]
+    found = cli
+    for name in command.split():
+        found = found[name]
+    options = {
+        max(argument.names, key=len)
+        for argument in found.assemble_argument_collection()
+        if any(name.startswith("--") for name in argument.names)
+    }
+    assert {name for name in options if f"`{name}" not in row} <= {"--dsn"}
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        if name != "README.md" and not name.startswith("adr/0"):
+            assert f"]({name})" in index
+
+
+def test_every_state_and_its_bit_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for state in awa.JobState:
+        held = "yes" if awa.UniqueOpts().states & state.bit else ""
+        assert re.search(
+            rf"^\| `{state.name}` \| {state.bit} \| {held} ?\|", page, re.MULTILINE
+        )
+
+
 @pytest.mark.parametrize("settings", [awa.QueueSettings, awa.Timings, awa.Retention])
 def test_every_setting_and_its_default_is_in_the_reference(settings: type) -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
