@@ -363,7 +363,7 @@ async def test_sealed_it_refuses() -> None:
 
 
 async def test_its_nursery_is_the_one_it_was_given() -> None:
-    with pytest.raises(RuntimeError, match="nursery"):
+    with pytest.raises(RuntimeError, match=r"give HandlerJob\(..., nursery="):
         _ = HandlerJob(Stage("x")).nursery
     async with trio.open_nursery() as nursery:
         assert HandlerJob(Stage("x"), nursery=nursery).nursery is nursery

@@ -12,6 +12,7 @@ from .._core.arguments import check_type, check_whole
 from .._core.errors import ConfigurationError
 from .._core.observer import Observer
 from .._pg.pool import Pool
+from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
 from .app import App
@@ -85,6 +86,7 @@ async def connect(
     if app is not None:
         check_type("app", app, App, "an")
     check_whole("pool_size", pool_size, most=MOST_CONNECTIONS, error=ConfigurationError)
+    observers = listed(observers)
     opener = Opener.of(dsn, prepare=prepare)
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:
@@ -93,4 +95,4 @@ async def connect(
                     await check_schema(connection)
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
-        yield Client(PgBackend(opener, pool), app, tuple(observers))
+        yield Client(PgBackend(opener, pool), app, observers)

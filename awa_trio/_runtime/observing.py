@@ -13,12 +13,33 @@ from types import TracebackType
 from typing import TypeAlias
 
 from .._core.events import Event, Insert, Started
+from .._core.jsontext import name_of
 from .._core.observer import Observer
 from .._core.report import headline
 
 logger = logging.getLogger("awa_trio.observers")
 
 Block: TypeAlias = AbstractContextManager[object]
+
+
+def listed(observers: object) -> tuple[Observer, ...]:
+    """Return what was given as observers, each once.
+
+    Raises:
+      TypeError: it is no list, or something in it is no observer.
+    """
+    if isinstance(observers, str) or not isinstance(observers, Iterable):
+        raise TypeError(
+            "observers: give a list of instances of subclasses of awa.Observer, not"
+            f" {name_of(observers)}"
+        )
+    given = tuple(dict.fromkeys(observers))
+    for one in given:
+        if not isinstance(one, Observer):
+            raise TypeError(
+                f"observers: give instances of subclasses of awa.Observer, not {one!r}"
+            )
+    return given
 
 
 class Observers:
@@ -32,12 +53,7 @@ class Observers:
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        given = tuple(dict.fromkeys(observers))
-        for one in given:
-            if not isinstance(one, Observer):
-                raise TypeError(
-                    f"observers: give instances of subclasses of awa.Observer, not {one!r}"
-                )
+        given = listed(observers)
         self._observing = _overriding(given, "observe")
         self._attempting = _overriding(given, "attempt")
         self._enqueueing = _overriding(given, "enqueue")
@@ -89,8 +105,12 @@ def said(error: BaseException) -> str:
 
 
 def observers_or_none(*given: Iterable[Observer]) -> Observers | None:
-    """Return observers, or None if there are none."""
-    together = [observer for some in given for observer in some]
+    """Return observers, or None if there are none.
+
+    Raises:
+      TypeError: as `listed`.
+    """
+    together = [observer for some in given for observer in listed(some)]
     return Observers(together) if together else None
 
 

@@ -189,6 +189,20 @@ class HandlerJob(Job[ArgsT]):
             lend_nursery(self, nursery)
 
     @property
+    def nursery(self) -> trio.Nursery:
+        """The nursery that the test gave.
+
+        Raises:
+          RuntimeError: it gave none.
+        """
+        if self._nursery is None:
+            raise RuntimeError(
+                "the handler uses job.nursery, and the test gave none; give"
+                " HandlerJob(..., nursery=...)"
+            )
+        return self._nursery
+
+    @property
     def staged(self) -> list[Staged]:
         """What the handler has staged, in order; refused follow-ups are not in it."""
         return self._as_staged(self._buffer.staged)

@@ -12,6 +12,7 @@ from .._app.app import App
 from .._app.client import Client
 from .._core.errors import ConfigurationError
 from .._core.observer import Observer
+from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
 from .._store.memory import MemoryStore
 
@@ -51,4 +52,4 @@ def memory_client(app: App | None = None, *, observers: Iterable[Observer] = ())
       app: as for `awa_trio.connect`.
       observers: likewise.
     """
-    return Client(MemoryBackend(), app, tuple(observers))
+    return Client(MemoryBackend(), app, listed(observers))

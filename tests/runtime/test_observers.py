@@ -484,6 +484,9 @@ async def test_what_is_no_observer_is_refused() -> None:
     for wrong in (Recorder, object(), print):
         with pytest.raises(TypeError, match="give instances of"):
             memory_client(observers=[wrong])  # type: ignore[list-item]
+    for no_list in (Recorder(), 5, "telemetry"):
+        with pytest.raises(TypeError, match="observers: give a list of instances of"):
+            memory_client(observers=no_list)  # type: ignore[arg-type]
 
 
 def test_whoever_has_no_observers_has_nothing() -> None:
