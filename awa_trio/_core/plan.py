@@ -19,7 +19,7 @@ import attrs
 from .backoff import Backoff, delay
 from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
-from .job import JobState, PreparedInsert
+from .job import JobRow, JobState, PreparedInsert
 from .naming import Named, name_of_function
 from .outcome import (
     Detached,
@@ -221,7 +221,7 @@ def plan(
     broken: list[FollowUpError] = []
     if outcome is not None and (functions := specs(outcome)):
         policy = if_broken(ended, outcome)
-        facts = (job, *_facts(ended, settlement, move))
+        facts = (_as_left(job, settlement), *_facts(ended, settlement, move))
         registered, broken = _registered(functions, args, facts, prepare)
         if broken and policy is IfBroken.REFUSE:
             raise broken[0]
@@ -329,6 +329,16 @@ def _besides(broken: FollowUpError, settlement: Settlement) -> BaseException:
     if isinstance(settlement, ToRetryable) and settlement.error is not None:
         return ExceptionGroup("and its follow-up failed", [*_parts(settlement.error), broken])
     return broken
+
+
+def _as_left(job: Subject, settlement: Settlement) -> Subject:
+    """The row for the functions of an outcome: a completion has removed its progress before them.
+
+    What a failed attempt said must not decide what follows a later one (ADR-046, "Context").
+    """
+    if isinstance(settlement, ToCompleted) and isinstance(job, JobRow) and job.raw_progress:
+        return attrs.evolve(job, raw_progress=None)
+    return job
 
 
 def _facts(ended: Ended, settlement: Settlement, move: Transition) -> tuple[object, ...]:

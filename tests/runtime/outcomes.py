@@ -356,6 +356,37 @@ class Outcomes:
         ids = [jobs[n].id for n in (8, *range(100, 120))]
         assert ids == sorted(ids)
 
+    @pytest.mark.parametrize("by", ["its handler", "another process"])
+    async def test_a_completion_clears_the_progress_before_its_follow_ups_see_the_row(
+        self, client: awa.Client, by: str
+    ) -> None:
+        """ADR-046, "Context": a failed attempt's progress reaches no later one's follow-up."""
+
+        async def behaviour(job: awa.Job[Work], rig: Rig) -> object:
+            if job.attempt == 1:
+                job.progress.set(metadata={"n": 7})
+                return awa.RetryAfter(0)
+            assert job.progress.metadata == {"n": 7}
+            return None if by == "its handler" else await wait(job, rig)
+
+        rig = self.rig(client, behaviour)
+        rig.app.on_retried(Work)(lambda args, job, error, seconds: Next(job.attempt))
+
+        @rig.app.on_completed(Work)
+        def then(args: Work, job: awa.JobRow) -> Next:
+            return Next(job.progress.metadata.get("n", 100))
+
+        job_id = await rig.enqueue(5)
+        async with self.working(rig):
+            if by == "another process":
+                job = await self.settled(rig, job_id, S.WAITING_EXTERNAL)
+                assert job.progress.metadata == {"n": 7}
+                assert job.callback_token is not None
+                await rig.client.callbacks.complete(job.callback_token)
+            job = await self.settled(rig, job_id, S.COMPLETED)
+        assert await rig.follow_ups() == [1, 100]
+        assert job.progress == awa.JobProgress()
+
     @pytest.mark.parametrize("fault", [lose_the_answer, roll_back])
     @pytest.mark.parametrize("name", ["RetryAfter", "Cancel", "last attempt"])
     async def test_a_settlement_that_is_tried_again_inserts_once(
