@@ -1,7 +1,11 @@
-"""What `work_one` makes of a job is what a worker makes of it, at every ending."""
+"""What `work_one` makes of a job is what a worker makes of it, at every ending.
+
+ADR-046, "Visibility and testing": the test harnesses behave like the runtime.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
@@ -13,6 +17,8 @@ import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio._core.plan import Plan, Transition
+from awa_trio._store.memory import MemoryStore
 from awa_trio.testing import memory_client, work_one
 
 S = awa.JobState
@@ -128,12 +134,85 @@ async def end(job: awa.Job[End], holding: Holding) -> object:
             await trio.sleep_forever()
         case "cancelled meanwhile":
             await clients[n].jobs.cancel(job.id, reason="by somebody")
+        case "rescued meanwhile":
+            to_retry = Transition(job.id, 1, S.RUNNING, S.RETRYABLE, 1, seconds=LATER)
+            [rescued] = await clients[n]._backend.store.settle([Plan(to_retry)], worker=None)
+            assert rescued.applied
+        case "its worker fenced":
+            worker_id = (await clients[n].jobs.get(job.id)).worker_id
+            assert worker_id is not None
+            await clients[n]._backend.store.unregister(worker_id)
     return None
 
 
 app.task(backoff=lambda failed: LATER)(end)
 #: The client of each run, for endings that others bring about.
 clients: dict[int, awa.Client] = {}
+
+
+@frozen
+class Called(End): ...
+
+
+@app.task(backoff=lambda failed: LATER)
+async def called(job: awa.Job[Called]) -> object:
+    """Park, or wait, for what `somebody` does."""
+    job.enqueue_on_completion(Then(job.args.n, "staged"), unique_opts={})
+    if job.last_callback is not None:
+        return None
+    how = job.args.how
+    token = await job.register_callback(1.0 if "timed out" in how else LATER)
+    if "before" in how:
+        await clients[job.args.n].callbacks.resume(token, "early")
+    if how.startswith("parked"):
+        return awa.WaitForCallback(token)
+    try:
+        job.set_output(await job.wait_for_callback(token))
+    except awa.CallbackSuperseded:
+        if "swallowed" not in how:
+            raise
+    job.enqueue_on_completion(Then(job.args.n, "staged later"), unique_opts={})
+    return None
+
+
+async def somebody(client: awa.Client, job_id: int, how: str) -> None:
+    """Whoever has to do with the callback a job waits for."""
+    what = how.partition(", ")[2]
+    if what in ("", "cut", "timed out", "answered before"):
+        return
+    while (job := await client.jobs.get(job_id)).state is not S.WAITING_EXTERNAL:
+        await trio.sleep(0.01)
+    token = job.callback_token
+    assert token is not None
+    match what:
+        case "answered":
+            await client.callbacks.resume(token, {"who": "somebody"})
+        case "completed elsewhere" | "completed elsewhere and swallowed":
+            await client.callbacks.complete(token)
+        case "failed elsewhere":
+            await client.callbacks.fail(token, "no")
+        case "cancelled elsewhere":
+            await client.jobs.cancel(job_id, reason="by somebody")
+        case _:
+            raise AssertionError(what)
+
+
+@frozen
+class Owned(End): ...
+
+
+@app.task(backoff=lambda failed: LATER)
+async def owned(job: awa.Job[Owned]) -> None:
+    """Complete it in a transaction of the handler's own, which memory cannot."""
+    n, how = job.args.n, job.args.how
+    async with clients[n]._backend.connection() as connection:
+        async with job.complete_in(connection) as tx:
+            job.set_output("own")
+            await tx.enqueue(Then(n, "enqueued"), unique_opts={})
+            if how == "rolled back":
+                raise ValueError("no")
+    if how == "completed, then raised":
+        raise ValueError("too late")
 
 
 @frozen
@@ -210,6 +289,8 @@ ENDINGS = {
     "interrupt": (S.RETRYABLE, S.FAILED),
     "cut": (S.AVAILABLE, S.FAILED),
     "cancelled meanwhile": (S.CANCELLED, S.CANCELLED),
+    "rescued meanwhile": (S.RETRYABLE, S.RETRYABLE),
+    "its worker fenced": (S.RETRYABLE, S.FAILED),
     "a resource that does not open": (S.RETRYABLE, S.FAILED),
     "a resource that does not close": (S.RETRYABLE, S.FAILED),
     "deadline": (S.RETRYABLE, S.FAILED),
@@ -217,7 +298,26 @@ ENDINGS = {
     "error at the deadline": (S.RETRYABLE, S.FAILED),
 }
 #: On the last attempt, those that it changes, and the ones nearest to them.
-LAST = ["return", "RetryAfter", "raise", "cut", "interrupt", "deadline"]
+LAST = ["return", "RetryAfter", "raise", "cut", "interrupt", "deadline", "its worker fenced"]
+
+#: The same for what becomes of a callback, parked for and waited for.
+CALLBACKS = {
+    "parked": (S.WAITING_EXTERNAL, S.WAITING_EXTERNAL),
+    "parked, answered": (S.COMPLETED, S.COMPLETED),
+    "parked, answered before": (S.COMPLETED, S.COMPLETED),
+    "parked, completed elsewhere": (S.COMPLETED, S.COMPLETED),
+    "parked, failed elsewhere": (S.FAILED, S.FAILED),
+    "parked, cancelled elsewhere": (S.CANCELLED, S.CANCELLED),
+    "parked, timed out": (S.RETRYABLE, S.FAILED),
+    "waited, answered": (S.COMPLETED, S.COMPLETED),
+    "waited, answered before": (S.COMPLETED, S.COMPLETED),
+    "waited, completed elsewhere": (S.COMPLETED, S.COMPLETED),
+    "waited, completed elsewhere and swallowed": (S.COMPLETED, S.COMPLETED),
+    "waited, failed elsewhere": (S.FAILED, S.FAILED),
+    "waited, cancelled elsewhere": (S.CANCELLED, S.CANCELLED),
+    "waited, timed out": (S.RETRYABLE, S.FAILED),
+    "waited, cut": (S.WAITING_EXTERNAL, S.WAITING_EXTERNAL),
+}
 
 
 def _all() -> list[Any]:
@@ -234,6 +334,10 @@ def _all() -> list[Any]:
     cases.append(pytest.param(Specified, "raise", last, S.FAILED, id="raise, last, Specified"))
     cases.append(pytest.param(Specified, raises, {}, S.FAILED, id=raises))
     cases.append(pytest.param(dict, "", {}, S.FAILED, id="undecodable arguments"))
+    for how, ends in CALLBACKS.items():
+        cases.append(pytest.param(Called, how, {}, ends[0], id=how))
+        if ends[0] is not ends[1]:
+            cases.append(pytest.param(Called, how, last, ends[1], id=f"{how}, last attempt"))
     return cases
 
 
@@ -244,6 +348,10 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[awa.Client]:
     else:
         async with awa.connect(request.getfixturevalue("migrated"), app=app) as client:
             yield client
+
+
+def in_memory(client: awa.Client) -> bool:
+    return isinstance(client._backend.store, MemoryStore)
 
 
 @pytest.mark.parametrize(("args_type", "how", "options", "state"), _all())
@@ -267,8 +375,11 @@ async def test_a_job_ends_the_same(
             answer = await stranger.enqueue({"how": 1}, kind="end", **options)
         else:
             answer = await client.enqueue(args_type(how, n), **options)
-        with trio.fail_after(30):
-            await work(client, answer.id, how)
+        async with trio.open_nursery() as nursery:
+            if args_type is Called:
+                nursery.start_soon(somebody, client, answer.id, how)
+            await work(client, answer.id, how, state)
+            nursery.cancel_scope.cancel()
         ended.append(await what_became_of(client, answer.id))
         if ended[n]["state"] is S.AVAILABLE:
             await client.jobs.cancel(answer.id)  # it must not be the next one's
@@ -276,26 +387,53 @@ async def test_a_job_ends_the_same(
     assert ended[0]["state"] is state
 
 
-async def by_work_one(client: awa.Client, job_id: int, how: str) -> None:
-    with trio.move_on_after(0.3 if how == "cut" else 60):
-        try:
-            worked = await work_one(app, client, queue="default")
-        except KeyboardInterrupt:
-            assert how == "interrupt"
-            return
-        assert worked is not None
-        assert worked.job.id == job_id
+@pytest.mark.parametrize("how", ["completed", "rolled back", "completed, then raised"])
+async def test_a_job_that_completes_itself_ends_the_same(
+    client: awa.Client, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On PostgreSQL. In memory there is no transaction, which is an ordinary error."""
+    state = S.RETRYABLE if how == "rolled back" or in_memory(client) else S.COMPLETED
+    await test_a_job_ends_the_same(client, Owned, how, {}, state, caplog)
 
 
-async def by_a_worker(client: awa.Client, job_id: int, how: str) -> None:
+#: Seconds for an attempt to end as it should.
+PATIENCE = 20.0
+
+
+async def by_work_one(client: awa.Client, job_id: int, how: str, state: awa.JobState) -> None:
+    """Work, as often as it takes: what is parked runs twice, and what is lost is rescued later."""
+    first = True
+    with trio.move_on_after(0.3 if "cut" in how else PATIENCE) as patience:
+        while first or (await client.jobs.get(job_id)).state is not state:
+            try:
+                worked = await work_one(app, client, queue="default")
+            except KeyboardInterrupt:
+                assert how == "interrupt"
+                return
+            if first:
+                assert worked is not None
+                assert worked.job.id == job_id
+            first = False
+            await trio.sleep(0.01)
+    assert patience.cancelled_caught == ("cut" in how)
+
+
+async def by_a_worker(client: awa.Client, job_id: int, how: str, state: awa.JobState) -> None:
+    timings = awa.Timings(rescue_interval=0.05, poll_interval=0.05)
     try:
         async with trio.open_nursery() as nursery:
-            run = partial(awa.run_worker, app, client, queues=["default"], grace=0)
-            await nursery.start(run)
-            busy = (S.AVAILABLE, S.RUNNING)
-            with trio.move_on_after(0.5 if how == "cut" else 60):
-                while (await client.jobs.get(job_id)).state in busy:
+            run = partial(
+                awa.run_worker, app, client, queues=["default"], grace=0, timings=timings
+            )
+            worker = await nursery.start(run)
+            with trio.move_on_after(0.5 if "cut" in how else PATIENCE) as patience:
+                while (
+                    "cut" in how
+                    or (await client.jobs.get(job_id)).state is not state
+                    or worker.statistics().running
+                ):
                     await trio.sleep(0.01)
+            assert patience.cancelled_caught == ("cut" in how)
             nursery.cancel_scope.cancel()
     except* KeyboardInterrupt:
         assert how == "interrupt"
@@ -314,6 +452,10 @@ def _comparable(row: awa.JobDetails) -> dict[str, Any]:
         del job[name]
     for name in ("attempted_at", "deadline_at", "finalized_at", "unique_key"):
         job[name] = job[name] is not None
+    for name in ("callback_token", "callback_until"):
+        job[name] = job[name] is not None
+    if row.raw_callback_answer is not None:
+        job["raw_callback_answer"] = json.loads(row.raw_callback_answer)["payload"]
     job["args"] = {name: value for name, value in row.args_json.items() if name != "n"}
     job["metadata"] = row.metadata
     job["minutes"] = round((row.run_at - row.created_at).total_seconds() / 60)

@@ -135,6 +135,31 @@ async def test_a_deadline_passes_in_no_time() -> None:
     assert "the deadline of 5 s passed" in worked.error
 
 
+@pytest.mark.virtual_time
+async def test_a_callback_that_nobody_answers_times_out_in_no_time() -> None:
+    """Of a handler that waits, and of a job that had parked."""
+    waiting = awa.App()
+
+    @waiting.task()
+    async def stage(job: awa.Job[Stage]) -> object:
+        token = await job.register_callback()
+        if job.args.how == "park":
+            return awa.WaitForCallback(token)
+        return await job.wait_for_callback(token)
+
+    client = memory_client(waiting)
+    for how in ("wait", "park"):
+        answer = await client.enqueue(Stage(how), max_attempts=1)
+        worked = await work_one(waiting, client)
+        assert worked is not None
+        if how == "park":
+            assert worked.state is S.WAITING_EXTERNAL
+            await trio.sleep(3601)
+            assert await work_one(waiting, client) is None
+        job = await client.jobs.get(answer.id)
+        assert (job.state, job.dead_letter) == (S.FAILED, "callback_timeout")
+
+
 async def test_if_nothing_is_due_nothing_is_worked(client: awa.Client) -> None:
     assert await work_one(app, client) is None
     await client.enqueue(Stage("complete"))

@@ -64,7 +64,8 @@ async def work_one(
     The same functions as a worker's: staged follow-ups are inserted with its completion,
     and discarded on every other ending; a staging failure poisons it; deadlines cut it.
     So do others, such as a client that cancels it. A handler that waits for a callback goes
-    on when a task of the test resolves it, or nobody does in time.
+    on when a task of the test resolves it, or nobody does in time. What was lost or timed out
+    before, as where a job had parked, is dealt with first.
 
     Args:
       app: the tasks that may run it.
@@ -171,19 +172,42 @@ async def _at_workbench(
             with suppress(StoreError):  # what is not heard is found
                 await store.listen(parts.ledger.heard, lambda: None)
 
+        async def rescue() -> None:
+            with suppress(StoreError, trio.TooSlowError):  # the next round tries again
+                # On a clock that jumps a wait outlives any lease.
+                await store.beat(await parts.life.present_id())
+                await parts.upkeep.rescue()
+
         async def time_out() -> None:
             """Notice callbacks that nobody answers, while a handler waits for one."""
             while True:
                 await trio.sleep(_TIMINGS.rescue_interval)
-                if not len(parts.waits):
-                    continue
-                with suppress(StoreError, trio.TooSlowError):  # the next round tries again
-                    # On a clock that jumps a wait outlives any lease.
-                    await store.beat(await parts.life.present_id())
-                    await parts.upkeep.rescue()
+                if len(parts.waits):
+                    await rescue()
+
+        working = trio.CancelScope(shield=True)
+
+        async def watch() -> None:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                # As in a worker: that it stops is known before its attempts are cut.
+                parts.ledger.shut_at = min(parts.ledger.shut_at, trio.current_time())
+                working.cancel()
+                raise
 
         async def run() -> None:
-            worked.append(await work(store, parts))
+            failure: Exception | None = None
+            async with trio.open_nursery() as sentry:
+                sentry.start_soon(watch)
+                with working:
+                    try:
+                        worked.append(await work(store, parts))
+                    except Exception as error:
+                        failure = error
+                sentry.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
 
         await parts.life.begin()
         try:
@@ -195,6 +219,7 @@ async def _at_workbench(
                 nursery.start_soon(time_out)
                 nursery.start_soon(hear)
                 try:
+                    await rescue()
                     await parts.resources.hold(run)
                 except Exception as error:
                     # Our nursery is our business: what is raised comes out as it was.
