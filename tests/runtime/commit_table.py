@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from attrs import frozen
@@ -173,16 +175,19 @@ class CommitTable:
             done.id,
         )
 
-    @pytest.mark.parametrize("first", ["rescued", "cancelled", "taken over"])
+    @pytest.mark.parametrize("first", ["rescued", "cancelled", "taken over", "fenced"])
     async def test_Completed_but_the_guard_matches_no_row(
         self, client: awa.Client, first: str
     ) -> None:
-        """Rescued, cancelled or taken over first."""
+        """Rescued, cancelled or taken over first; or its worker was presumed dead."""
         to = S.CANCELLED if first == "cancelled" else S.RETRYABLE
         store = client._backend.store
 
         async def behaviour(job: awa.Job[StageA]) -> None:
             stage(job)
+            if first == "fenced":
+                await store.unregister((await client.jobs.get(job.id)).worker_id or 0)
+                return
             seconds = 0.0 if first == "taken over" else 3600.0
             moved = Transition(job.id, 1, S.RUNNING, to, 1, seconds=seconds)
             [settled] = await store.settle([Plan(moved)], worker=None)
@@ -199,8 +204,8 @@ class CommitTable:
         async with self.working(client, listen=False, queues={"default": 1}) as worker:
             while worker.statistics().stale == 0:
                 await trio.sleep(0.02)
-        assert (await client.jobs.get(job_id)).state is state
-        assert await self.follow_ups(client) == []
+            await self.settled(client, job_id, state)
+            assert await self.follow_ups(client) == []
 
     @pytest.mark.parametrize("swallowed", [True, False])
     async def test_Completed_after_a_failed_stage(
@@ -438,7 +443,8 @@ class CommitTable:
 
     async def test_deduplication_across_A_jobs(self, client: awa.Client) -> None:
         async def behaviour(job: awa.Job[StageA]) -> None:
-            stage(job, job.args.behaviour % 2)
+            # What must not count goes into the metadata (ADR-046, "Decision").
+            stage(job, job.args.behaviour % 2, metadata={"by": job.id})
 
         ids = [await self.enqueue(client, behaviour) for _ in range(10)]
         async with self.working(client) as worker:
@@ -480,18 +486,163 @@ class CommitTable:
         assert "StagingTooMany" in failed.errors[-1].error
         assert await self.follow_ups(client) == []
 
-    async def test_a_handler_may_turn_too_many_into_a_retry(self, client: awa.Client) -> None:
+    @pytest.mark.parametrize("beyond", [0, 1], ids=["byte 65,536", "byte 65,537"])
+    async def test_64_KiB_of_serialized_requests(self, client: awa.Client, beyond: int) -> None:
+        """ADR-046, "Limits": of kind, queue, args, metadata, tags and ordering key in total."""
+        parts = ("stage_b", "q\u00fc", '{"item_id":1}', '{"x":""}', "tag", "\u20ac")
+        rest = 65_536 - 16 * len("".join(parts).encode())
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            for n in range(16):
+                filler = "a" * (rest - 15 * (rest // 16) + beyond if n == 15 else rest // 16)
+                try:
+                    job.enqueue_on_completion(
+                        StageB(1),
+                        queue="q\u00fc",
+                        metadata={"x": filler},
+                        tags=["tag"],
+                        ordering_key="\u20ac",
+                    )
+                except awa.StagingTooLarge as error:
+                    assert (n, error.limit_bytes) == (15, 65_536)
+
+        job = await self.work(client, behaviour, S.FAILED if beyond else S.COMPLETED)
+        assert len(await self.follow_ups(client)) == (0 if beyond else 16)
+        assert ("StagingTooLarge" in str(job.errors)) == bool(beyond)
+
+    async def test_the_limits_hold_across_waits(self, client: awa.Client) -> None:
+        """ADR-046, "Limits": in total, across any number of wait_for_callback resumes."""
+        staged = []
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            for n in range(17):
+                if n in (6, 12):
+                    await job.wait_for_callback(await job.register_callback())
+                try:
+                    stage(job, n)
+                except awa.StagingTooMany:
+                    assert n == 16
+                staged.append(n)
+
+        job_id = await self.enqueue(client, behaviour)
+        async with self.working(client):
+            for n in (6, 12):
+                while len(staged) < n:
+                    await trio.sleep(0.02)
+                await client.callbacks.resume(await self.waiting_token(client, job_id))
+            failed = await self.settled(client, job_id, S.FAILED)
+        assert "StagingTooMany" in failed.errors[-1].error
+        assert await self.follow_ups(client) == []
+
+    @pytest.mark.parametrize("much", ["too many", "too large"])
+    async def test_a_handler_may_turn_too_much_into_a_retry(
+        self, client: awa.Client, much: str
+    ) -> None:
+        """ADR-046, "Decision": what one attempt has staged may differ from another's."""
+
         async def behaviour(job: awa.Job[StageA]) -> object:
+            filler = {"x": "a" * 20_000} if much == "too large" else None
             try:
                 for n in range(17):
-                    stage(job, n)
-            except awa.StagingTooMany:
+                    stage(job, n, metadata=filler)
+            except (awa.StagingTooMany, awa.StagingTooLarge) as error:
+                assert isinstance(error, awa.StagingTooMany) == (much == "too many")
                 return awa.RetryAfter(3600)
             return None
 
         job = await self.work(client, behaviour, S.RETRYABLE)
         assert job.errors == []
         assert await self.follow_ups(client) == []
+
+    async def test_what_the_schema_would_refuse_is_refused_when_it_is_staged(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Decision": nothing predictably rejected reaches the completion."""
+        long = "k" * 201
+        refused: list[dict[str, Any]] = [
+            {"priority": 0},
+            {"priority": 5},
+            {"max_attempts": 0},
+            {"max_attempts": 1001},
+            {"kind": long},
+            {"queue": long},
+            {"tags": ["t"] * 21},
+            {"tags": ["\0"]},
+            {"metadata": {"a": "\0"}},
+            {"queue": "\0"},
+            {"run_at": "tomorrow"},
+            {"unique_opts": {"states": -1}},
+        ]
+
+        async def behaviour(job: awa.Job[StageA]) -> object:
+            for options in refused:
+                with pytest.raises(awa.StagingInvalid) as caught:
+                    job.enqueue_on_completion(StageB(1), **options)
+                assert isinstance(caught.value, awa.TerminalError)
+                assert caught.value.__cause__ is not None, "chained from the original error"
+            with pytest.raises(awa.StagingInvalid):
+                job.enqueue_on_completion(StageB("\0"))  # type: ignore[arg-type]
+            return awa.Cancel("all of them")
+
+        job = await self.work(client, behaviour, S.CANCELLED)
+        assert job.errors[-1].error == "cancelled: all of them"
+
+    @pytest.mark.parametrize("last", [False, True], ids=["least", "most"])
+    async def test_and_its_extremes_are_stored_as_they_were_staged(
+        self, client: awa.Client, last: bool
+    ) -> None:
+        year = datetime(9999, 12, 31, tzinfo=UTC) if last else datetime(1, 1, 1, tzinfo=UTC)
+        least = {"priority": 1, "max_attempts": 1, "tags": [], "queue": "q"}
+        most = {"priority": 4, "max_attempts": 1000, "tags": ["t"] * 20, "queue": "q" * 200}
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            options: dict[str, Any] = most if last else least
+            job.enqueue_on_completion(StageB(2**63 - 1 if last else -(2**63)), **options)
+            job.enqueue_on_completion(StageB(1), run_at=year)
+
+        await self.work(client, behaviour, S.COMPLETED)
+        dated, b = await client.jobs.list(kind="stage_b")
+        assert dated.run_at == year
+        assert (b.priority, b.max_attempts, b.queue) == (
+            (4, 1000, "q" * 200) if last else (1, 1, "q")
+        )
+        assert b.tags == (("t",) * 20 if last else ())
+        assert b.args_json == {"item_id": 2**63 - 1 if last else -(2**63)}
+
+    async def test_a_follow_up_is_enqueued_as_any_other_job_with_these_options(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Python surface"; serialized when staged: later changes are not seen."""
+        options: dict[str, Any] = {
+            "queue": "elsewhere",
+            "priority": 3,
+            "max_attempts": 7,
+            "tags": ["a", "b"],
+            "metadata": {"m": [1]},
+            "run_at": datetime(2100, 1, 1, tzinfo=UTC),
+            "unique_opts": {},
+            "ordering_key": "o",
+        }
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            mutable = options | {"tags": ["a", "b"], "metadata": {"m": [1]}}
+            job.enqueue_on_completion(StageB(1), **mutable)
+            mutable["metadata"]["m"].append(2)
+            mutable["tags"].clear()
+            request = awa.EnqueueRequest(StageB(2), queue="elsewhere", priority=3)
+            job.enqueue_on_completion(request.unique({"states": 1}).metadata({"m": [1]}))
+
+        await self.work(client, behaviour, S.COMPLETED)
+        typed, staged = await client.jobs.list(kind="stage_b")
+        again = await client.enqueue(StageB(1), **options)
+        assert (again.inserted, again.id) == (False, staged.id), "the same unique key"
+        other = await client.enqueue(StageB(3), **options)
+        enqueued = await client.jobs.get(other.id)
+        for name in ("queue", "priority", "max_attempts", "tags", "metadata", "run_at",
+                     "unique_states", "ordering_key", "state", "deadline"):  # fmt: skip
+            assert getattr(staged, name) == getattr(enqueued, name), name
+        assert (typed.queue, typed.priority, typed.unique_states) == ("elsewhere", 3, 1)
+        assert typed.metadata == {"m": [1]}
 
     async def test_leaving_the_nursery_seals(self, client: awa.Client) -> None:
         """A child of the attempt may stage after the handler returned; nobody else may."""
@@ -574,3 +725,222 @@ class CommitTable:
             nursery.cancel_scope.cancel()
         assert worker.statistics().inserted >= 3
         assert (await self.follow_ups(client))[:3] == [0, job_id, 2]
+
+    async def test_a_rescued_attempt_and_its_replacement_staged_different_values(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Guarantees", 2, and "Not guaranteed": both ran, one of them counts."""
+        made, replaced, ended = [], trio.Event(), trio.Event()
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            made.append(job.attempt)  # an effect elsewhere, which nobody takes back
+            stage(job, job.attempt)
+            if job.attempt == 1:
+                worker_id = (await client.jobs.get(job.id)).worker_id
+                assert worker_id is not None
+                await client._backend.store.unregister(worker_id)
+                with trio.CancelScope(shield=True):
+                    await replaced.wait()
+                ended.set()
+
+        job_id = await self.enqueue(client, behaviour)
+        async with self.working(client), self.working(client):
+            done = await self.settled(client, job_id, S.COMPLETED)
+            assert await self.follow_ups(client) == [2]
+            replaced.set()
+            await ended.wait()
+        assert (made, done.attempt) == ([1, 2], 2)
+        assert "presumed dead" in done.errors[0].error
+        assert await self.follow_ups(client) == [2]
+        with pytest.raises(awa.InvalidTransition):
+            await client.jobs.retry(job_id)
+        assert (await client.jobs.get(job_id)).state is S.COMPLETED
+
+    async def test_a_follow_up_is_an_ordinary_job_delivered_at_least_once(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Guarantees", 4."""
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            stage(job)
+
+        await self.work(client, behaviour, S.COMPLETED)
+        store = client._backend.store
+        dead = await store.register("dead", 0.05)
+        wants = [Want("nobody serves this", 1, 0.0)]
+        [b] = await store.claim(dead, wants, {"stage_b": None})
+        async with self.working(client, queues=["nobody serves this"]):
+            done = await self.settled(client, b.id, S.COMPLETED)
+        assert done.attempt == 2
+        assert "presumed dead" in done.errors[0].error
+
+    @pytest.mark.parametrize("states", ["the default states", "those without completed"])
+    async def test_a_finished_follow_up_blocks_duplicates_if_completed_is_among_its_states(
+        self, client: awa.Client, states: str
+    ) -> None:
+        """ADR-046, "Guarantees", 3: "at most one B per key in those states"."""
+        options: dict[str, Any] = {}
+        if states == "those without completed":
+            options["states"] = awa.UniqueOpts().states & ~S.COMPLETED.bit
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            job.enqueue_on_completion(StageB(7), unique_opts=options)
+
+        ids = [await self.enqueue(client, behaviour, priority=n) for n in (1, 2, 3)]
+        async with self.working(client, queues={"default": 1}):
+            for job_id in ids[:2]:  # while the first B is available
+                await self.settled(client, job_id, S.COMPLETED)
+            [b] = await client.jobs.list(kind="stage_b")
+            async with self.working(client, queues=["nobody serves this"]):
+                await self.settled(client, b.id, S.COMPLETED)
+                last = await self.enqueue(client, behaviour)
+                await self.settled(client, last, S.COMPLETED)
+        blocks = states == "the default states"
+        assert await self.follow_ups(client) == ([7] if blocks else [7, 7])
+
+    async def test_a_job_that_stages_its_own_key_is_its_own_duplicate(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Guarantees", the first consequence: the chain stops; other args go on."""
+
+        async def last(job: awa.Job[StageA]) -> None: ...
+
+        other = len(_behaviours)
+        _behaviours[other] = last
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            job.enqueue_on_completion(StageA(job.args.behaviour), unique_opts={})
+            job.enqueue_on_completion(StageA(other), unique_opts={})
+
+        job_id = await self.enqueue(client, behaviour, unique_opts={})
+        async with self.working(client) as worker:
+            await self.settled(client, job_id, S.COMPLETED)
+            while len(await client.jobs.list(kind="stage_a", state=S.COMPLETED)) < 2:
+                await trio.sleep(0.02)
+        jobs = await client.jobs.list(kind="stage_a")
+        assert [job.args_json["behaviour"] for job in jobs] == [other, other + 1]
+        assert worker.statistics().duplicates == 1
+
+    async def test_different_args_collapse_if_they_are_no_part_of_the_key(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Guarantees", the second consequence, with `by_args` false."""
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            for n in (1, 2):
+                job.enqueue_on_completion(StageB(n), unique_opts={"by_args": False})
+
+        await self.work(client, behaviour, S.COMPLETED)
+        assert await self.follow_ups(client) == [1]
+
+    async def test_skips_are_logged_at_debug_with_kinds_and_job_ids_never_args(
+        self, client: awa.Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """ADR-046, "How they are inserted"."""
+        caplog.set_level(logging.DEBUG, "awa_trio")
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            stage(job, 987654321)
+
+        holder = await client.enqueue(StageB(987654321), unique_opts={})
+        done = await self.work(client, behaviour, S.COMPLETED)
+        [said] = [r for r in caplog.records if "was left out" in r.getMessage()]
+        assert said.levelno == logging.DEBUG
+        assert f"job {done.id} (stage_a, " in said.getMessage()
+        assert "kind stage_b" in said.getMessage()
+        assert f"job {holder.id} holds its unique key" in said.getMessage()
+        assert not any("987654321" in repr(vars(r)) for r in caplog.records)
+
+    # ---- visibility
+
+    async def test_nothing_of_what_was_staged_is_on_the_row_of_A(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Visibility and testing": they appear only as the inserted jobs."""
+
+        async def staging(job: awa.Job[StageA]) -> None:
+            stage(job, 987654321, metadata={"m": 1})
+
+        async def plain(job: awa.Job[StageA]) -> None: ...
+
+        rows = [
+            attrs.asdict(await self.work(client, behaviour, S.COMPLETED), recurse=False)
+            for behaviour in (staging, plain)
+        ]
+        for row in rows:
+            for name in ("id", "raw_args", "attempted_at", "finalized_at"):
+                del row[name]
+            del row["raw_created_at"], row["raw_run_at"]
+        assert rows[0] == rows[1]
+        assert await self.follow_ups(client) == [987654321]
+
+    async def test_a_follow_up_joins_the_trace_in_which_it_was_staged(
+        self, client: awa.Client
+    ) -> None:
+        """ADR-046, "Visibility and testing": captured when staged, not when inserted."""
+        traces = [f"00-{n:032x}-{n:016x}-01" for n in (1, 2, 3)]
+
+        class Tracing(awa.Observer):
+            now: str | None = None
+
+            def trace(self) -> dict[str, str] | None:
+                return None if self.now is None else {"traceparent": self.now}
+
+        tracing = Tracing()
+
+        async def behaviour(job: awa.Job[StageA]) -> None:
+            for n, tracing.now in enumerate(traces[:2]):
+                stage(job, n)
+            tracing.now = traces[2]
+
+        await self.work(awa.Client(client._backend, APP, (tracing,)), behaviour, S.COMPLETED)
+        jobs = await client.jobs.list(kind="stage_b")
+        assert [job.traceparent for job in reversed(jobs)] == traces[:2]
+
+    @pytest.mark.parametrize("why", ["has no free slot", "does not serve the queue"])
+    async def test_others_are_told_of_follow_ups_that_whoever_settles_cannot_run(
+        self, client: awa.Client, why: str
+    ) -> None:
+        """Without a poll: the notification commits with the completion."""
+        never = attrs.evolve(TIMINGS, poll_interval=600.0)
+        busy, done = trio.Event(), trio.Event()
+
+        async def staging(job: awa.Job[StageA]) -> None:
+            job.enqueue_on_completion(StageA(other), queue="full")
+
+        async def last(job: awa.Job[StageA]) -> None: ...
+
+        async def blocking(job: awa.Job[StageA]) -> None:
+            busy.set()
+            await done.wait()
+
+        other = len(_behaviours)
+        _behaviours[other] = last
+        queues = {"default": 1}
+        if why == "has no free slot":
+            await self.enqueue(client, blocking, queue="full")
+            queues["full"] = 1
+        async with self.working(client, queues=queues, timings=never) as settles:
+            if why == "has no free slot":
+                await busy.wait()
+            async with self.working(client, queues=["full"], timings=never) as idle:
+                # Both have looked, found nothing, and wait to be told.
+                await self.until_quiet(settles, idle)
+                job_id = await self.enqueue(client, staging)
+                await self.settled(client, job_id, S.COMPLETED)
+                [b] = [
+                    job
+                    for job in await client.jobs.list(kind="stage_a", queue="full")
+                    if job.triggered_by == job_id
+                ]
+                await self.settled(client, b.id, S.COMPLETED)
+                assert idle.statistics().settled[S.COMPLETED] == 1
+            done.set()
+
+    async def until_quiet(self, *workers: awa.Worker) -> None:
+        """Wait until these have looked for jobs and look no more."""
+        for worker in workers:
+            claims = -1
+            while claims != worker.statistics().claims or not claims:
+                claims = worker.statistics().claims
+                await trio.sleep(0.3)
