@@ -12,7 +12,9 @@ from attrs import frozen
 
 import awa_trio as awa
 from awa_trio._app import dead_letters
-from awa_trio.testing import drain, memory_client
+from awa_trio.testing import drain
+
+from .engines import ENGINES, client_on
 
 S = awa.JobState
 app = awa.App()
@@ -46,13 +48,10 @@ def refund_it(args: Charge, job: awa.JobRow, reason: str) -> Refund:
     return Refund(args.n, reason)
 
 
-@pytest.fixture(params=["memory", "canonical"])
-async def client(request: pytest.FixtureRequest, migrated: str) -> AsyncIterator[awa.Client]:
-    if request.param == "memory":
-        yield memory_client(app)
-    else:
-        async with awa.connect(migrated, app=app) as client:
-            yield client
+@pytest.fixture(params=ENGINES)
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[awa.Client]:
+    async with client_on(request.param, request, app) as client:
+        yield client
 
 
 async def bury(client: awa.Client, *ns: int, **options: Any) -> list[int]:

@@ -19,7 +19,9 @@ from attrs import frozen
 import awa_trio as awa
 from awa_trio._core.plan import Plan, Transition
 from awa_trio._store.memory import MemoryStore
-from awa_trio.testing import memory_client, work_one
+from awa_trio.testing import work_one
+
+from .engines import ENGINES, client_on
 
 S = awa.JobState
 app = awa.App()
@@ -341,13 +343,10 @@ def _all() -> list[Any]:
     return cases
 
 
-@pytest.fixture(params=["memory", "canonical"])
+@pytest.fixture(params=ENGINES)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[awa.Client]:
-    if request.param == "memory":
-        yield memory_client(app)
-    else:
-        async with awa.connect(request.getfixturevalue("migrated"), app=app) as client:
-            yield client
+    async with client_on(request.param, request, app) as client:
+        yield client
 
 
 def in_memory(client: awa.Client) -> bool:

@@ -12,6 +12,8 @@ from trio.testing import MockClock
 import awa_trio as awa
 from awa_trio.testing import HandlerJob, drain, memory_client, work_one
 
+from .engines import ENGINES, client_on
+
 S = awa.JobState
 app = awa.App()
 
@@ -74,13 +76,10 @@ async def report(job: awa.Job[Report]) -> object:
 def then(job: awa.Job[Then]) -> None: ...
 
 
-@pytest.fixture(params=["memory", "canonical"])
-async def client(request: pytest.FixtureRequest, migrated: str) -> AsyncIterator[awa.Client]:
-    if request.param == "memory":
-        yield memory_client(app)
-    else:
-        async with awa.connect(migrated, app=app) as client:
-            yield client
+@pytest.fixture(params=ENGINES)
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[awa.Client]:
+    async with client_on(request.param, request, app) as client:
+        yield client
 
 
 @pytest.mark.parametrize(

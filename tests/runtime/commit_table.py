@@ -97,6 +97,10 @@ TIMINGS = awa.Timings(
 )
 
 
+#: Seconds in which everything happens that a test waits for.
+PATIENCE = 100.0
+
+
 def stage(job: awa.Job[Any], item_id: int = 7, **options: Any) -> None:
     job.enqueue_on_completion(StageB(item_id), unique_opts={}, **options)
 
@@ -122,16 +126,18 @@ class CommitTable:
             "grace": 60.0,
             "random": Random(0),
         } | given
-        async with trio.open_nursery() as nursery:
+        # Whatever a test waits for inside, it fails if that does not come.
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
 
-            async def run(task_status: Any) -> None:
-                await awa.run_worker(APP, client, task_status=task_status, **options)
+                async def run(task_status: Any) -> None:
+                    await awa.run_worker(APP, client, task_status=task_status, **options)
 
-            worker = await nursery.start(run)
-            try:
-                yield worker
-            finally:
-                worker.stop()
+                worker = await nursery.start(run)
+                try:
+                    yield worker
+                finally:
+                    worker.stop()
 
     async def settled(
         self, client: awa.Client, job_id: int, state: JobState, within: float = 20.0
