@@ -438,7 +438,7 @@ async def test_a_lost_lease_raises_and_rolls_back(
     rig = desk.rig(handler)
     job_id = await rig.enqueue()
     # Deaf, slow to compare, and no rescuer, so that it is the guard that stops it.
-    monkeypatch.setattr(Upkeep, "_rescue", _nothing)
+    monkeypatch.setattr(Upkeep, "rescue", _nothing)
     timings = awa.Timings(heartbeat=100, lease=1000)
     async with rig.working(timings=timings, listen=False, grace=0):
         with trio.fail_after(20):
