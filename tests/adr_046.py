@@ -443,6 +443,7 @@ ADR: dict[str, list[Says]] = {
         says(
             "Other workers hear of a follow-up that whoever settles cannot run at once.",
             TABLE + "others_are_told_of_follow_ups_that_whoever_settles_cannot_run",
+            TABLE + "others_are_told_of_each_follow_up_however_soon_after_another",
             STORE + "a_follow_up_and_a_hand_back_are_news_of_work",
         ),
     ],

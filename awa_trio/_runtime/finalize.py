@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -72,6 +72,8 @@ class Entry:
     """Set when it is settled or given up, for those who wait for that."""
     rescued: Lost | None = None
     """Why the attempt was taken from its worker; None if it was not."""
+    untold: Collection[str] = ()
+    """Queues whose other workers should hear of it later, not from its transaction."""
 
     @property
     def keys(self) -> Iterator[bytes]:

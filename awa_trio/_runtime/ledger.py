@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,9 @@ class Ledger:
         self._crashed = crashed
         self._held: dict[tuple[int, int], Attempt] = {}
         self._told_at = -math.inf
+        self._untold: set[str] = set()
+        """Queues that have work of which other workers have not been told yet."""
+        self._owing = trio.Event()
         self.shut_at = math.inf
         """When the worker's shutdown cuts every attempt, by Trio's clock."""
         self._stopping = False
@@ -384,6 +387,9 @@ class Ledger:
             self._stale(entry)
             return
         self.counts.settled[entry.plan.move.to_state] += 1
+        if entry.untold:
+            self._untold.update(entry.untold)
+            self._owing.set()
         if entry.in_order is not None:
             # The next job of its ordering key may start.
             self.dispatcher.got_work(entry.in_order, more_comes=self.finalizer.more_waits)
@@ -459,22 +465,42 @@ class Ledger:
 
     def worth_telling(self, entries: Sequence[Entry]) -> bool:
         """See `finalize.Clerk`."""
-        now = trio.current_time()
         telling = False
         for entry in entries:
             # One that parks may have been answered already: then it is available.
             to = entry.plan.move.to_state
             if to in (JobState.AVAILABLE, JobState.WAITING_EXTERNAL) or entry.attempt is None:
                 return True
-            if entry.in_order is not None and not self.dispatcher.serves(entry.in_order):
-                telling = True
-            for insert in entry.plan.inserts:
-                if insert.run_at is None and not self.dispatcher.serves(insert.queue):
-                    telling = True
-        if telling and now - self._told_at >= TELL_EVERY:
-            self._told_at = now
-            return True
-        return False
+            entry.untold = self._for_others(entry)
+            telling = telling or bool(entry.untold)
+        now = trio.current_time()
+        if not telling or now - self._told_at < TELL_EVERY:
+            return False
+        self._told_at = now
+        for entry in entries:
+            entry.untold = ()
+        return True
+
+    def _for_others(self, entry: Entry) -> Collection[str]:
+        """The queues in which a settlement makes work that this worker cannot do at once."""
+        inserts, in_order = entry.plan.inserts, entry.in_order
+        if not inserts and in_order is None:
+            return ()
+        serves = self.dispatcher.serves
+        queues = {i.queue for i in inserts if i.run_at is None and not serves(i.queue)}
+        if in_order is not None and not serves(in_order):
+            queues.add(in_order)
+        return queues
+
+    async def tell_others(self) -> None:
+        """Tell other workers of what settlements did not, because one just had; until cancelled."""
+        while True:
+            await self._owing.wait()
+            await trio.sleep_until(self._told_at + TELL_EVERY)
+            queues, self._untold, self._owing = self._untold, set(), trio.Event()
+            self._told_at = trio.current_time()
+            with trio.fail_after(self._timings.call_timeout):
+                await self._store.tell(sorted(queues))
 
     def _let_go(self, attempt: Attempt | None) -> None:
         if attempt is not None and attempt.ended:

@@ -247,6 +247,7 @@ class Worker:
                 if self._parts.sampler is not None:
                     services.start_soon(self._service, "sampler", self._parts.sampler.run)
                 services.start_soon(self._service, "overdue", self._parts.ledger.watch_overdue)
+                services.start_soon(self._service, "teller", self._parts.ledger.tell_others)
                 services.start_soon(
                     self._service,
                     "reconcile",

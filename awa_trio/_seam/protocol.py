@@ -143,6 +143,10 @@ class Working(Protocol):
         """
         ...
 
+    async def tell(self, queues: Sequence[str]) -> None:
+        """Wake the workers of these queues: a hint for what was committed without one."""
+        ...
+
     async def register_callback(
         self, worker: int, job_id: int, run_lease: int, token: str, timeout: float
     ) -> bool:

@@ -364,6 +364,12 @@ class MemoryStore:
         holder = self._holder(job)
         return Insertion(self._insert(job)) if holder is None else Insertion(None, holder)
 
+    async def tell(self, queues: Sequence[str]) -> None:
+        """See `_seam.protocol.Working`."""
+        await anyio.lowlevel.checkpoint()
+        for queue in queues:
+            self._tell(GotWork(queue))
+
     async def register_callback(
         self, worker: int, job_id: int, run_lease: int, token: str, timeout: float
     ) -> bool:

@@ -77,6 +77,7 @@ ENQUEUE = call("enqueue", 13)
 ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
+TELL = b"SELECT pg_notify('awa:jobs', queue) FROM unnest($1::text[]) AS queue"
 BEAT = call("beat", 1)
 CLAIM = call("claim", 7)
 NEXT_DUE = call("next_due", 2)
@@ -213,6 +214,10 @@ class SqlStore:
         if stale is None and new_ids is None and losers is None:
             return [APPLIED] * len(plans)
         return _settled(plans, stale, new_ids, new_holders, losers, holders)
+
+    async def tell(self, queues: Sequence[str]) -> None:
+        """See `_seam.protocol.Working`."""
+        await self._rows(TELL, (list(queues),))
 
     async def register_callback(
         self, worker: int, job_id: int, run_lease: int, token: str, timeout: float

@@ -943,6 +943,37 @@ class CommitTable:
                 assert idle.statistics().settled[S.COMPLETED] == 1
             done.set()
 
+    async def test_others_are_told_of_each_follow_up_however_soon_after_another(
+        self, client: awa.Client
+    ) -> None:
+        """Notifications are held back under load, never dropped."""
+        never = attrs.evolve(TIMINGS, poll_interval=600.0)
+        both, first_told = trio.Event(), trio.Event()
+
+        async def last(job: awa.Job[StageA]) -> None:
+            first_told.set()
+
+        async def staging(job: awa.Job[StageA]) -> None:
+            job.enqueue_on_completion(StageA(other), queue="full")
+            if job.priority == 1:
+                await both.wait()
+            else:
+                both.set()
+                await first_told.wait()
+
+        other = len(_behaviours)
+        _behaviours[other] = last
+        async with (
+            self.working(client, queues=["default"], timings=never) as settles,
+            self.working(client, queues=["full"], timings=never) as idle,
+        ):
+            await self.until_quiet(settles, idle)
+            for priority in (1, 2):
+                await self.enqueue(client, staging, priority=priority)
+            with trio.fail_after(20):
+                while idle.statistics().settled[S.COMPLETED] < 2:
+                    await trio.sleep(0.02)
+
     async def until_quiet(self, *workers: awa.Worker) -> None:
         """Wait until these have looked for jobs and look no more."""
         for worker in workers:

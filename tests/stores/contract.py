@@ -1170,6 +1170,13 @@ class StoreContract:
             "GotWork(queue='r')",
         ]
 
+    async def test_workers_may_be_told_of_work_by_itself(self, world: World) -> None:
+        await world.store.tell(["q", "r"])
+        assert sorted(map(repr, await world.news())) == [
+            "GotWork(queue='q')",
+            "GotWork(queue='r')",
+        ]
+
     # ---- progress and output
 
     async def test_progress_is_kept_as_it_is_given(self, world: World) -> None:
