@@ -26,7 +26,7 @@ ENDING = OUTCOMES + "each_ending_fires_its_outcome_alone_in_a_worker_and_in_the_
 
 @frozen
 class Says:
-    """One sentence, as the ADR has it, and what shows it."""
+    """One sentence of it, shortened, and what shows it."""
 
     sentence: str
     tests: tuple[str, ...]
