@@ -265,7 +265,11 @@ class Outcomes:
         self, client: awa.Client, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Its follow-ups need them, and are left out; the failure is what matters."""
-        rig = self.rig(client, complete)
+
+        async def behaviour(job: awa.Job[Work], rig: Rig) -> None:
+            assert job.args.n
+
+        rig = self.rig(client, behaviour)
         note_outcomes(rig.app)
         job_id = (await rig.client.enqueue({"n": "secret"}, kind="work")).id
         job = await self.work_in_worker(rig, job_id, S.FAILED)
