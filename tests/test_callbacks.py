@@ -13,7 +13,7 @@ from attrs import frozen
 from trio.testing import MockClock
 
 import awa_trio as awa
-from awa_trio.testing import HandlerJob, drain, work_one
+from awa_trio.testing import HandlerJob, drain, memory_client, work_one
 
 from .engines import ENGINES, client_on
 
