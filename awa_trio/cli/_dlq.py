@@ -86,7 +86,11 @@ async def retry(
         Where they go. Default, where they were.
     """
     if run_at is not None and run_at.tzinfo is None:
-        run_at = run_at.astimezone()
+        try:
+            run_at = run_at.astimezone()
+        except (OverflowError, ValueError):
+            problem("--run-at: in UTC this is outside the years 1 to 9999")
+            return USAGE
 
     async def one(client: Client, job_id: int) -> None:
         await client.dlq.retry(job_id, run_at=run_at, priority=priority, queue=to_queue)
