@@ -50,6 +50,7 @@ async def serve(
     unsigned: Annotated[bool, Parameter(negative="")] = False,
     window: Annotated[float, Parameter(validator=Number(gte=0))] = 300.0,
     without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
+    prepare: bool = True,
     dsn: Dsn = "",
 ) -> int:
     """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
@@ -73,6 +74,8 @@ async def serve(
         Seconds by which a request's timestamp may differ from this clock.
     without_follow_ups
         Complete and fail jobs of kinds that APP does not know, without their follow-ups.
+    prepare
+        Prepare statements; not through a pooler that does not support them.
     """
     try:
         # By name: it is an extra, and type checkers need not have it.
@@ -101,7 +104,7 @@ async def serve(
     # An access log would hold tokens.
     config.accesslog = None
     config.graceful_timeout = 10.0
-    async with connect(dsn, app=loaded) as client:
+    async with connect(dsn, app=loaded, prepare=prepare) as client:
         api = receiver(
             client,
             secret=secret,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from awa_trio._app.schema import schema
 from awa_trio.cli._main import run
+from awa_trio.pg import TrioConnection
 
 APP = """
 import os
@@ -541,6 +543,64 @@ def test_an_output_that_cannot_be_written_is_no_traceback(
         os.close(writer)
     expected = (141, "") if output == "closed" else (1, "awa-trio: No space left on device\n")
     assert (done.returncode, done.stderr) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["jobs", "list"], ["jobs", "show", "1"], ["jobs", "retry", "1"]),
+        ["jobs", "cancel", "1", "--without-follow-ups"],
+        *(
+            ["dlq", "list"],
+            ["dlq", "show", "1"],
+            ["dlq", "retry", "1"],
+            ["dlq", "purge", "--all"],
+        ),
+        ["migrate"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_ends_prepares_nothing(
+    arguments: list[str], migrated: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """A pooler in transaction mode would keep it, and refuse it to the next command."""
+    enqueue(migrated, "k", "{}")
+    thresholds = []
+    connect = TrioConnection.connect
+
+    async def watched(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        thresholds.append(connection.prepare_threshold)
+        return connection
+
+    monkeypatch.setattr(TrioConnection, "connect", watched)
+    run([*arguments, "--dsn", migrated])
+    assert set(thresholds) == {None}
+    assert "prepare" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closes", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("list", 0), ("list --json", 0), ("show 9", 1)]
+)
+def test_a_caller_that_has_closed_its_output_is_told_by_the_exit_code(
+    migrated: str, closes: str, arguments: str, code: int
+) -> None:
+    enqueue(migrated, "k", "{}")
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            f'"$0" -m awa_trio jobs {arguments} --dsn "$1" {closes}',
+            sys.executable,
+            migrated,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 # ---- worker
