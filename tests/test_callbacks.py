@@ -583,3 +583,12 @@ async def test_a_stand_in_may_be_a_later_attempt() -> None:
     assert [staged.args for staged in job.staged] == [Done(4)]
     job = HandlerJob(Park(), app=app)
     assert await park(job) == awa.WaitForCallback(job.callbacks[0].token)
+
+
+@pytest.mark.parametrize("token", [None, True, 5, 1.5, b"token", ["token"]], ids=repr)
+@pytest.mark.parametrize("how", ["resume", "complete", "fail", "retry", "heartbeat"])
+async def test_a_token_that_is_no_text_is_refused_by_name(
+    client: awa.Client, how: str, token: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"^token: give a str, not"):
+        await getattr(client.callbacks, how)(token)

@@ -905,3 +905,19 @@ async def test_a_full_pool_is_a_named_error(
         async with client.transaction():
             with pytest.raises(awa.DatabaseUnavailable, match="1 of 1 are borrowed"):
                 await client.enqueue(Resolve(1))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [psycopg.errors.DuplicatePreparedStatement, psycopg.errors.InvalidSqlStatementName],
+)
+async def test_a_pooler_that_does_not_keep_prepared_statements_is_named(
+    migrated: str, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
+) -> None:
+    async def refuse(connection: object) -> None:
+        raise error("prepared statement")
+
+    monkeypatch.setattr("awa_trio._app.connect.check_schema", refuse)
+    with pytest.raises(awa.ConfigurationError, match="connect with prepare=False"):
+        async with awa.connect(migrated):
+            raise AssertionError

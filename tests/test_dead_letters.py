@@ -308,3 +308,68 @@ async def test_an_app_that_registers_what_follows_need_not_run_it(client: awa.Cl
     following.on_cancelled(Charge)(refund_it)
     assert await awa.Client(client._backend, following).jobs.cancel(job.id)
     assert len(await client.jobs.list(kind="refund")) == 1
+
+
+HUGE = 10**5000
+
+#: What the driver or PostgreSQL would refuse in words of their own, if it came to them.
+NO_LABELS: list[Any] = [5, True, b"x", ["x"], "a\0b", "\ud800"]
+
+
+@pytest.mark.parametrize("value", NO_LABELS, ids=repr)
+@pytest.mark.parametrize("parameter", ["queue", "kind", "reason"])
+async def test_a_filter_that_is_no_text_is_refused_by_name(
+    client: awa.Client, parameter: str, value: Any
+) -> None:
+    for call in (client.dlq.list, client.dlq.retry_many, client.dlq.purge_many):
+        with pytest.raises((TypeError, ValueError), match=f"^{parameter}: ") as caught:
+            await call(**{parameter: value})
+        assert type(caught.value) in (TypeError, ValueError)
+
+
+async def test_a_reason_that_is_none_is_refused_with_those_that_are(client: awa.Client) -> None:
+    with pytest.raises(ValueError, match="there is no reason 'boredom'; there are terminal_e"):
+        await client.dlq.purge_many(reason="boredom")
+
+
+@pytest.mark.parametrize("parameter", ["limit", "before_id"])
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, True, 1.5, "5", 2**63, HUGE],
+    ids=lambda v: str(v)[:9] if v is not HUGE else "huge",
+)
+async def test_a_page_that_is_none_is_refused_by_name(
+    client: awa.Client, parameter: str, value: Any
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{parameter}: give a"):
+        await client.dlq.list(**{parameter: value})
+
+
+@pytest.mark.parametrize("call", ["get", "retry", "purge"])
+async def test_an_id_that_no_job_can_have(client: awa.Client, call: str) -> None:
+    for never in (0, -1, 2**63, HUGE):
+        with pytest.raises(awa.JobNotFound):
+            await getattr(client.dlq, call)(never)
+    for other in (None, True, 1.5, "5"):
+        with pytest.raises(TypeError, match=r"^job_id: give an int"):
+            await getattr(client.dlq, call)(other)
+
+
+@pytest.mark.parametrize("everything", ["no", "False", 1, None, [0]], ids=repr)
+async def test_everything_is_said_by_true_and_by_nothing_else(
+    client: awa.Client, everything: Any
+) -> None:
+    [job_id] = await bury(client, 1)
+    for many in (client.dlq.purge_many, client.dlq.retry_many):
+        with pytest.raises(TypeError, match=r"^everything: give a bool"):
+            await many(everything=everything)
+    assert (await client.dlq.get(job_id)).id == job_id
+
+
+async def test_leaving_follow_ups_out_is_said_by_true_and_by_nothing_else(
+    client: awa.Client,
+) -> None:
+    job_id = (await client.enqueue(Charge(1))).id
+    with pytest.raises(TypeError, match=r"^without_follow_ups: give a bool"):
+        await client.jobs.cancel(job_id, without_follow_ups="no")  # type: ignore[arg-type]
+    assert (await client.jobs.get(job_id)).state is S.AVAILABLE

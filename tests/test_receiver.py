@@ -218,6 +218,32 @@ async def test_a_replay_within_the_window_resolves_nothing_twice(
     assert [(await post(api, token, "resume"))[0] for _ in range(3)] == [200, 409, 409]
 
 
+@pytest.mark.parametrize("window", [float("nan"), float("inf"), -1, True, "300", None])
+async def test_a_window_that_lets_any_timestamp_through_or_none_is_refused(
+    client: awa.Client, window: Any
+) -> None:
+    with pytest.raises(awa.ConfigurationError, match=r"^window: give seconds"):
+        receiver(client, secret=SECRET, window=window)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        ({"most_bytes": 0}, awa.ConfigurationError, "most_bytes: give a number"),
+        ({"most_bytes": float("nan")}, awa.ConfigurationError, "most_bytes: give a number"),
+        ({"prefix": 5}, TypeError, "prefix: give a str, not int"),
+        ({"secret": bytearray(b"sixteen and more")}, TypeError, "secret: give str or bytes"),
+        ({"secret": [SECRET, 5]}, TypeError, "secret: give str or bytes"),
+        ({"client": None}, TypeError, "client: give a Client"),
+    ],
+)
+async def test_what_a_receiver_cannot_be_made_of(
+    client: awa.Client, options: dict[str, Any], error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=f"^{problem}"):
+        receiver(**{"client": client, "secret": SECRET} | options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("seconds", [-300, 0, 300])
 async def test_the_window_is_five_minutes_each_way(
     client: awa.Client, api: Receiver, seconds: int
@@ -261,6 +287,8 @@ async def test_unsigned_must_be_said(client: awa.Client) -> None:
     for prefix in ("callbacks", "/callbacks/", "/"):
         with pytest.raises(awa.ConfigurationError, match="prefix"):
             receiver(client, secret=SECRET, prefix=prefix)
+    with pytest.raises(awa.ConfigurationError, match="not text in UTF-8"):
+        receiver(client, secret="\ud800" * 20)
     token = await parked(client)
     assert (await post(receiver(client, unsigned=True), token, "resume", signed=False))[
         0
@@ -290,6 +318,7 @@ async def test_unsigned_must_be_said(client: awa.Client) -> None:
         ("retry", b"null", 400, "invalid"),
         ("heartbeat", b'{"timeout": 0}', 400, "invalid"),
         ("heartbeat", b'{"timeout": "60"}', 400, "invalid"),
+        ("heartbeat", b'{"timeout": 1' + b"0" * 400 + b"}", 400, "invalid"),
         ("delete", b"", 404, "no_such_path"),
     ],
 )
@@ -506,3 +535,27 @@ def test_the_command_names_the_extra_that_it_needs(
     monkeypatch.setitem(sys.modules, "hypercorn.trio", None)
     assert run(["callbacks", "serve", "--unsigned", "--dsn", "host=/nowhere"]) == 1
     assert "pip install 'awa-trio[web]'" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "bind",
+    ["", ":4000", "127.0.0.1", "localhost:http", "127.0.0.1:99999", "[::1]:", "unix:", "4000"],
+)
+def test_the_command_binds_to_nothing_that_was_not_said(
+    bind: str, migrated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hypercorn takes an empty address for all of the machine's."""
+    pytest.importorskip("hypercorn")
+    serve = ["callbacks", "serve", "--secret", SECRET, "--dsn", migrated]
+    assert run([*serve, "--bind", bind]) == 2
+    assert "give HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("window", ["nan", "-1"])
+def test_the_command_refuses_a_window_that_is_none(
+    window: str, migrated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hypercorn")
+    serve = ["callbacks", "serve", "--secret", SECRET, "--dsn", migrated]
+    assert run([*serve, "--window", window]) == 2
+    assert "Must be >= 0" in capsys.readouterr().err

@@ -73,7 +73,8 @@ async def connect(
       observers: told what the client does, and its workers.
 
     Raises:
-      ConfigurationError: the DSN cannot be parsed, or the pool is too small or large.
+      ConfigurationError: the DSN cannot be parsed, the pool is too small or large, or a
+          pooler does not keep prepared statements.
       TypeError: a value is of another type.
       DatabaseUnavailable: the server cannot be reached, or refuses.
       SchemaMissing: the database has no ``awa`` schema.
@@ -93,6 +94,14 @@ async def connect(
             async with pool.connection() as connection:
                 with in_time("connecting"):
                     await check_schema(connection)
+        except (
+            psycopg.errors.DuplicatePreparedStatement,
+            psycopg.errors.InvalidSqlStatementName,
+        ) as error:
+            raise ConfigurationError(
+                "connecting: a pooler in transaction mode is in between, which does not keep"
+                " prepared statements; connect with prepare=False, or --no-prepare"
+            ) from error
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
         yield Client(PgBackend(opener, pool), app, observers)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from .._core import events
+from .._core.arguments import check_type
 from .._core.errors import FollowUpError, FollowUpsUnknown, UniqueConflict
 from .._core.job import JobDetails
 from .._core.outcome import Requested, settle
@@ -68,8 +69,10 @@ class Mover:
           FollowUpsUnknown: it fires an outcome whose follow-ups nobody here knows.
           FollowUpError: one of them could not be made; nothing has changed.
           UniqueConflict: another job holds the unique key that this one needs, and ``strict``.
+          TypeError: ``without_follow_ups`` is no bool.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
+        check_type("without_follow_ups", without_follow_ups, bool)
         doing = f"moving job {job.id}"
         if (
             not without_follow_ups

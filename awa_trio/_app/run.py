@@ -70,9 +70,11 @@ async def run_worker(
 
     Raises:
       ConfigurationError: the app has no tasks, a setting is out of its range, or a
-          handler requests what no resource provides.
+          handler requests what no resource provides; or its role lost its rights while
+          it ran.
       WrongEventLoop: not called under Trio.
-      DatabaseUnavailable: it could not register, or could not listen.
+      DatabaseUnavailable: it could not register, or could not listen; or its database was
+          dropped while it ran.
       ResourceFailed: a resource of the worker could not be opened, or failed later.
       TypeError: a value is of another type.
       SchemaMissing: the ``awa`` schema was dropped while it ran.

@@ -9,7 +9,7 @@ Elsewhere: what is enqueued, `request`; settings, `settings`.
 
 from __future__ import annotations
 
-from .jsontext import MAX_INT, Misfit, check_text, name_of
+from .jsontext import MAX_INT, Misfit, check_text, name_of, shown
 
 #: What PostgreSQL's ``int`` holds.
 MAX_INT4 = 2**31 - 1
@@ -43,9 +43,9 @@ def check_whole(
     check_type(parameter, value, int, "an")
     assert isinstance(value, int)
     if not least <= value <= most:
-        # Python does not print numbers of thousands of digits.
-        given = f", not {value:,}" if abs(value) < 10**30 else ""
-        raise error(f"{parameter}: give a whole number from {least:,} to {most:,}{given}")
+        raise error(
+            f"{parameter}: give a whole number from {least:,} to {most:,}, not {shown(value)}"
+        )
 
 
 def check_seconds(parameter: str, value: object, error: type[Exception] = ValueError) -> None:
@@ -58,7 +58,11 @@ def check_seconds(parameter: str, value: object, error: type[Exception] = ValueE
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{parameter}: give seconds, as a number, not {name_of(value)}")
     if not value >= 0:
-        raise error(f"{parameter}: give at least 0 seconds, not {value:g}")
+        raise error(f"{parameter}: give at least 0 seconds, not {shown(value)}")
+    try:
+        float(value)
+    except OverflowError:
+        raise error(f"{parameter}: so many seconds are for ever; give math.inf") from None
 
 
 def check_string(

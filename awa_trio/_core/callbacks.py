@@ -11,7 +11,6 @@ Elsewhere: what an ending does to a job, `outcome`; who waits in memory,
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
@@ -27,7 +26,7 @@ from .errors import (
     InvalidTransition,
 )
 from .job import JobDetails, JobState
-from .jsontext import compact, utf8_size
+from .jsontext import compact, shown, utf8_size
 from .outcome import TIMED_OUT, Resolution
 from .plan import Plan
 
@@ -69,11 +68,10 @@ def check_timeout(seconds: object) -> float:
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, (int, float))
-        or not math.isfinite(seconds)
         or not LEAST_TIMEOUT <= seconds <= MOST_TIMEOUT
     ):
         raise CallbackInvalid(
-            f"timeout={seconds!r}: give seconds, from {LEAST_TIMEOUT:g} to"
+            f"timeout={shown(seconds)}: give seconds, from {LEAST_TIMEOUT:g} to"
             f" {MOST_TIMEOUT:.0f} (a year); a callback never waits for ever"
         )
     return float(seconds)

@@ -41,6 +41,14 @@ def name_of(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def shown(value: object) -> str:
+    """A setting or a number as messages quote it; never what a user stores."""
+    if type(value) is int:
+        # Python does not print numbers of thousands of digits; nor would anybody read them.
+        return f"{value:,}" if abs(value) < 10**30 else "a number as large as that"
+    return repr(value)
+
+
 def check_text(value: str) -> None:
     """Refuse characters that cannot be stored.
 

@@ -11,7 +11,6 @@ Elsewhere: when it is written, `_runtime.progress`; what a transition makes of i
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
@@ -156,7 +155,7 @@ def _percent(value: object) -> float:
         raise InvalidValue(
             f"progress.percent: give a number from 0 to 100, not {name_of(value)}"
         )
-    if not math.isfinite(value) or not 0 <= value <= 100:
+    if not 0 <= value <= 100:
         raise InvalidValue("progress.percent: give a number from 0 to 100")
     return value
 

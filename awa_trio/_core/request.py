@@ -21,7 +21,7 @@ import attrs
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest
 from .job import PreparedInsert
-from .jsontext import Misfit, check_text, name_of, read, utf8_size
+from .jsontext import Misfit, check_text, name_of, read, shown, utf8_size
 from .kinds import kind_of
 from .settings import MAX_SECONDS
 from .shapes import shortened
@@ -426,7 +426,7 @@ def _tags(tags: object) -> tuple[str, ...]:
 
 def _whole(option: str, value: object, allowed: range) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-        given = f"{value:,}" if type(value) is int else name_of(value)
+        given = shown(value) if type(value) is int else name_of(value)
         raise InvalidRequest(
             f"{option}: give a whole number from {allowed[0]} to {allowed[-1]}, not {given}"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TypeAlias, final
 
 import attrs
+
+from .jsontext import shown
 
 #: A century. Longer delays are slips of a unit, and the database's calendar ends.
 MAX_DELAY = 100 * 365.25 * 86_400
@@ -37,8 +38,10 @@ class ControlFlow(Exception):
 def _delay(name: str, seconds: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{name} takes seconds as a number, not {type(seconds).__name__}")
-    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_DELAY:
-        raise ValueError(f"{name}({seconds!r}): the delay must be 0 to {MAX_DELAY:.0f} seconds")
+    if not 0 <= seconds <= MAX_DELAY:
+        raise ValueError(
+            f"{name}({shown(seconds)}): the delay must be 0 to {MAX_DELAY:.0f} seconds"
+        )
     return float(seconds)
 
 

@@ -7,6 +7,7 @@ import math
 import attrs
 
 from .errors import ConfigurationError
+from .jsontext import shown
 
 #: A year: far below what PostgreSQL's intervals and Trio's clock can count.
 MAX_SECONDS = 366 * 86_400.0
@@ -27,7 +28,7 @@ def _seconds(
     allow_infinite: bool = False,
 ) -> float:  # a field; typed as its value, as attrs does
     def check(instance: object, attribute: attrs.Attribute[float], value: object) -> None:
-        name = f"{type(instance).__name__}({attribute.name}={value!r})"
+        name = f"{type(instance).__name__}({attribute.name}={shown(value)})"
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigurationError(f"{name}: give seconds, as a number")
         if allow_infinite and value == math.inf:
@@ -45,7 +46,7 @@ def _count(*, default: int, least: int, most: int) -> int:
     def check(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ConfigurationError(
-                f"{type(instance).__name__}({attribute.name}={value!r}):"
+                f"{type(instance).__name__}({attribute.name}={shown(value)}):"
                 f" give a whole number from {least} to {most:,}"
             )
 
@@ -55,7 +56,7 @@ def _count(*, default: int, least: int, most: int) -> int:
 def _check_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(
-            f"{type(instance).__name__}({attribute.name}={value!r}): give True or False"
+            f"{type(instance).__name__}({attribute.name}={shown(value)}): give True or False"
         )
 
 

@@ -33,7 +33,8 @@ def listed(observers: object) -> tuple[Observer, ...]:
             "observers: give a list of instances of subclasses of awa.Observer, not"
             f" {name_of(observers)}"
         )
-    given = tuple(dict.fromkeys(observers))
+    # By identity: a class of attrs has an equality of its own, and no hash.
+    given = tuple({id(one): one for one in observers}.values())
     for one in given:
         if not isinstance(one, Observer):
             raise TypeError(
@@ -88,7 +89,7 @@ class Observers:
 
     def _drop(self, observer: Observer, error: Exception) -> None:
         lists = (self._observing, self._attempting, self._enqueueing, self._tracing)
-        if any(observer in watching for watching in lists):
+        if any(one is observer for watching in lists for one in watching):
             logger.error(
                 "the observer %s raised %s, and is dropped: it is told nothing more",
                 type(observer).__qualname__,

@@ -22,13 +22,20 @@ from typing import Any, final
 import attrs
 import trio
 
-from .._core.errors import ConfigurationError, ResourceFailed, SchemaMissing, WorkerCrashed
+from .._core.errors import (
+    AwaError,
+    ConfigurationError,
+    DatabaseUnavailable,
+    ResourceFailed,
+    SchemaMissing,
+    WorkerCrashed,
+)
 from .._core.events import Listening, Stopped
 from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.report import places
 from .._core.settings import QueueSettings, Retention, Timings
-from .._seam.errors import StoreError
+from .._seam.errors import Lasting, StoreError
 from .._seam.hearing import Disconnected, GotWork, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .observing import Observers, said
@@ -42,9 +49,9 @@ LAST_WORDS = 5.0
 #: The shortest and the longest pause before a service that failed is started again.
 PAUSES = (0.1, 5.0)
 
-#: SQLSTATEs of a call whose schema, function or table is not there: invalid_schema_name,
-#: undefined_function, undefined_table.
-GONE = frozenset({"3F000", "42883", "42P01"})
+#: A service that is refused so often in a row, for want of rights, is not started again:
+#: the rights to its tables alone may have been taken away.
+MOST_REFUSALS = 6
 
 
 @attrs.frozen
@@ -189,6 +196,8 @@ class Worker:
           trio.TooSlowError: nor did that fail, in time.
           ResourceFailed: a resource of the worker failed, and took the worker down.
           SchemaMissing: the schema was dropped while it ran.
+          DatabaseUnavailable: the database was.
+          ConfigurationError: its role lost its rights while it ran.
           WorkerCrashed: one of its services failed in a way that is a bug.
           KeyboardInterrupt: a handler was interrupted; its job is recorded as failed.
           SystemExit: a handler asked for it; likewise.
@@ -324,19 +333,25 @@ class Worker:
     async def _service(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a service: again if the database failed it, and down with the worker if a bug did."""
         pause = PAUSES[0]
+        refusals = 0
         while True:
             begun = trio.current_time()
             try:
                 await run()
                 return
             except (StoreError, trio.TooSlowError) as error:
-                if await self._schema_is_gone(error):
-                    if self._crash is None:
-                        logger.critical("the awa schema is gone, and the worker ends")
-                    self._crashed(SchemaMissing())
-                    return
                 if trio.current_time() - begun > 10 * pause:
                     pause = PAUSES[0]
+                    refusals = 0
+                lasting = getattr(error, "lasting", None)
+                refusals += lasting is Lasting.RIGHTS
+                if lasting is not None and (
+                    refusals == MOST_REFUSALS or await self._lasts(lasting)
+                ):
+                    if self._crash is None:
+                        logger.critical("%s, and the worker ends", lasting.value)
+                    self._crashed(_ending(lasting, error))
+                    return
                 logger.warning(
                     "the %s failed (%s): it starts again in %.2g s",
                     name,
@@ -356,18 +371,13 @@ class Worker:
                 self._crashed(crash)
                 return
 
-    async def _schema_is_gone(self, error: Exception) -> bool:
-        """Whether an error says that there is no schema, and the simplest call says so too.
-
-        One alone may come from a trigger of the user's own, on a table that lacks something.
-        """
-        if not _says_gone(error):
-            return False
+    async def _lasts(self, lasting: Lasting) -> bool:
+        """Whether the simplest call says so too."""
         try:
             with trio.fail_after(self._timings.call_timeout):
                 await self._store.beat(self._parts.life.id or 0)
         except (StoreError, trio.TooSlowError) as second:
-            return _says_gone(second)
+            return getattr(second, "lasting", None) is lasting
         return False
 
     async def _hear(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -393,8 +403,23 @@ class Worker:
             self._observers.tell(Listening(connected))
 
 
-def _says_gone(error: Exception) -> bool:
-    return getattr(error.__cause__, "sqlstate", None) in GONE
+def _ending(lasting: Lasting, error: Exception) -> AwaError:
+    """What a worker ends with that has nothing left to work with."""
+    match lasting:
+        case Lasting.SCHEMA:
+            return SchemaMissing()
+        case Lasting.DATABASE:
+            ending: AwaError = DatabaseUnavailable(
+                "the worker's database was dropped while it ran; create it again, with"
+                " awa-trio migrate, or give another DSN"
+            )
+        case Lasting.RIGHTS:
+            ending = ConfigurationError(
+                f"the worker's role lost its rights while it ran ({error}); GRANT it USAGE on"
+                " the awa schema, and rights on what is in it"
+            )
+    ending.__cause__ = error.__cause__ or error
+    return ending
 
 
 def _only(error: BaseException) -> BaseException:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import enum
+
+
+class Lasting(enum.Enum):
+    """Why nothing will work again by itself: somebody has taken away what a store works with."""
+
+    SCHEMA = "the awa schema is gone"
+    DATABASE = "the database is gone"
+    RIGHTS = "the role has lost its rights"
+
 
 class StoreError(Exception):
     """Base of what a store raises; always chained from the driver's own error."""
 
     headline: str
     """What may be logged of it. The message may quote a job: triggers say what they like."""
+    lasting: Lasting | None = None
+    """What it says is gone. Not to be believed of one call alone: a trigger of the user's, on
+    a table that lacks something, says the same."""
 
     def __init__(self, message: str = "", headline: str | None = None) -> None:
         super().__init__(message)

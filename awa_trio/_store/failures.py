@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
-from .._seam.errors import Fenced, KeyTaken, LockTimeout, Rejected, StoreError, Transient
+from .._seam.errors import (
+    Fenced,
+    KeyTaken,
+    Lasting,
+    LockTimeout,
+    Rejected,
+    StoreError,
+    Transient,
+)
 
 #: Raised by our own functions; see functions/lock_worker.sql and settle.sql.
 FENCED = "AW001"
@@ -19,8 +29,38 @@ _TRANSIENT = frozenset({"40P01", "40001", "40003", "25006"})
 _TRANSIENT_CLASSES = frozenset({"08", "53", "57", "58"})
 
 
+#: Statements that were prepared on another connection than this one, or are already: a
+#: pooler in transaction mode is in between. Nothing that a job is to blame for.
+_UNPREPARED = frozenset({"26000", "42P05"})
+_PREPARE = "; behind a pooler in transaction mode, connect with prepare=False"
+
+#: invalid_schema_name, undefined_function, undefined_table; invalid_catalog_name;
+#: insufficient_privilege.
+_LASTING = {
+    "3F000": Lasting.SCHEMA,
+    "42883": Lasting.SCHEMA,
+    "42P01": Lasting.SCHEMA,
+    "3D000": Lasting.DATABASE,
+    "42501": Lasting.RIGHTS,
+}
+
+#: A connection that fails has no SQLSTATE, only what the server said. In another language
+#: than English it passes for a server that is down, and is tried again.
+_NO_DATABASE = re.compile('FATAL: .*database ".*" does not exist', re.DOTALL)
+
+
 def store_error(error: psycopg.Error) -> StoreError:
-    """Return the store's error for one of the driver's, to be raised from it.
+    """Return the store's error for one of the driver's, to be raised from it."""
+    found = _classified(error)
+    if error.sqlstate is not None:
+        found.lasting = _LASTING.get(error.sqlstate)
+    elif _NO_DATABASE.search(str(error)):
+        found.lasting = Lasting.DATABASE
+    return found
+
+
+def _classified(error: psycopg.Error) -> StoreError:
+    """What it means to the runtime.
 
     Source: PostgreSQL documentation, Appendix A, "PostgreSQL Error Codes".
     """
@@ -34,6 +74,8 @@ def store_error(error: psycopg.Error) -> StoreError:
         return Fenced(message, headline)
     if code == KEY_TAKEN:
         return KeyTaken(int(error.diag.message_detail or 0))
+    if code in _UNPREPARED:
+        return Transient(message + _PREPARE, headline + _PREPARE)
     if code in _TIMEOUTS:
         return LockTimeout(message, headline)
     if code in _TRANSIENT or (code is not None and code[:2] in _TRANSIENT_CLASSES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -63,19 +64,28 @@ def receiver(
       secret: what senders sign with, see `sign`; several while one replaces another.
       unsigned: believe everybody. Whoever knows a token can then resolve its callback.
       prefix: where it is mounted; "" if the framework takes it off the path.
-      window: seconds by which a request's timestamp may differ from this clock.
+      window: seconds, at least 0, by which a request's timestamp may differ from this clock.
       most_bytes: of a body.
       without_follow_ups: as for `Callbacks.complete`.
       clock: the time in seconds since 1970.
 
     Raises:
-      ConfigurationError: there is no secret, and nobody said that it may be so; or a secret
-          is too short.
-      TypeError: ``unsigned`` is neither True nor False.
+      ConfigurationError: there is no secret, and nobody said that it may be so; a secret
+          is too short; or a number is out of its range.
+      TypeError: a value is of another type.
     """
     # What is true enough for Python, such as "false", would believe everybody.
     if not isinstance(unsigned, bool):
         raise TypeError(f"unsigned: give True or False, not {type(unsigned).__name__}")
+    if not isinstance(client, Client) and not callable(client):
+        raise TypeError(
+            f"client: give a Client, or a function that returns it, not {type(client).__name__}"
+        )
+    # No difference of clocks exceeds NaN: every timestamp would do.
+    if not _is_number(window) or not 0 <= window < math.inf:
+        raise ConfigurationError("window: give seconds, from 0 on, and not for ever")
+    if not _is_number(most_bytes) or not most_bytes >= 1:
+        raise ConfigurationError("most_bytes: give a number of bytes, at least 1")
     keys = keys_of(secret)
     if not keys and not unsigned:
         raise ConfigurationError(
@@ -84,11 +94,17 @@ def receiver(
         )
     if keys and unsigned:
         raise ConfigurationError("secret=... and unsigned=True contradict each other")
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix: give a str, not {type(prefix).__name__}")
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise ConfigurationError(
             f"prefix={prefix!r}: begin with a slash and end without one, as in '/callbacks'"
         )
     return Receiver(client, keys, prefix, window, most_bytes, without_follow_ups, clock)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class _Refused(Exception):

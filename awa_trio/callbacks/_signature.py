@@ -62,10 +62,16 @@ def keys_of(secret: Secret | Sequence[Secret] | None) -> tuple[bytes, ...]:
 
     Raises:
       ConfigurationError: one is too short.
+      TypeError: one is neither str nor bytes.
     """
     if secret is None:
         return ()
-    given = [secret] if isinstance(secret, (str, bytes)) else list(secret)
+    given = (secret,) if isinstance(secret, (str, bytes)) else secret
+    # A bytearray is a sequence too: of numbers.
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(
+            f"secret: give str or bytes, or a list of these, not {type(secret).__name__}"
+        )
     return tuple(map(_key, given))
 
 
@@ -96,7 +102,12 @@ def unverified(
 
 
 def _key(secret: Secret) -> bytes:
-    key = secret.encode() if isinstance(secret, str) else secret
+    if not isinstance(secret, (str, bytes)):
+        raise TypeError(f"secret: give str or bytes, not {type(secret).__name__}")
+    try:
+        key = secret.encode() if isinstance(secret, str) else secret
+    except UnicodeEncodeError:
+        raise ConfigurationError("the callback secret is not text in UTF-8") from None
     if len(key) < LEAST_SECRET:
         raise ConfigurationError(
             f"the callback secret has {len(key)} bytes: give at least {LEAST_SECRET}, such as"

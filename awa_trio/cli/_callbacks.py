@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 from importlib import import_module
 from typing import Annotated
 
 import trio
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from .. import ConfigurationError, connect
 from ..callbacks import receiver
-from ._errors import CommandFailed
+from ._errors import CommandFailed, UsageError
 from ._options import Dsn, load_app
 from ._output import err
 
+#: Of TCP.
+MOST_PORT = 65_535
+
 callbacks = App(name="callbacks", help="Receive callbacks over HTTP.")
+
+
+def _check_bind(bind: str) -> None:
+    """Refuse what hypercorn would take for another address, such as "" for all of them.
+
+    Raises:
+      UsageError: it is neither HOST:PORT nor unix:PATH.
+    """
+    if bind.startswith("unix:") and bind != "unix:":
+        return
+    host, _, port = bind.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or int(port) > MOST_PORT:
+        raise UsageError(f"--bind {bind}: give HOST:PORT, as in 127.0.0.1:4000, or unix:PATH")
 
 
 @callbacks.command
@@ -30,8 +48,9 @@ async def serve(
         str | None, Parameter(env_var="AWA_CALLBACK_SECRET", show_env_var=True)
     ] = None,
     unsigned: Annotated[bool, Parameter(negative="")] = False,
-    window: float = 300.0,
+    window: Annotated[float, Parameter(validator=Number(gte=0))] = 300.0,
     without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
+    prepare: bool = True,
     dsn: Dsn = "",
 ) -> int:
     """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
@@ -55,6 +74,8 @@ async def serve(
         Seconds by which a request's timestamp may differ from this clock.
     without_follow_ups
         Complete and fail jobs of kinds that APP does not know, without their follow-ups.
+    prepare
+        Prepare statements; not through a pooler that does not support them.
     """
     try:
         # By name: it is an extra, and type checkers need not have it.
@@ -65,6 +86,7 @@ async def serve(
             "serving callbacks needs hypercorn, which is not installed; install it with:"
             " pip install 'awa-trio[web]'"
         ) from error
+    _check_bind(bind)
     if not secret and not unsigned:
         raise CommandFailed(
             "callbacks need a secret that senders sign with: set AWA_CALLBACK_SECRET, or give"
@@ -82,7 +104,7 @@ async def serve(
     # An access log would hold tokens.
     config.accesslog = None
     config.graceful_timeout = 10.0
-    async with connect(dsn, app=loaded) as client:
+    async with connect(dsn, app=loaded, prepare=prepare) as client:
         api = receiver(
             client,
             secret=secret,

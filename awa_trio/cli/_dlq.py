@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .. import AwaError, Client, DeadLetterReason, connect
+from .. import AwaError, Client, DeadLetterReason
 from ._exits import USAGE
-from ._options import Before, Dsn, Json, Limit
+from ._options import Before, Dsn, Json, Limit, connect_once
 from ._output import print_dead_letters, print_job, print_page, problem, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
@@ -45,7 +45,7 @@ async def list_(
     limit
         How many, at most.
     """
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         found = await client.dlq.list(
             queue=queue, kind=kind, reason=reason, before_id=before, limit=limit
         )
@@ -55,7 +55,7 @@ async def list_(
 @dlq.command
 async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a dead letter: its arguments, its errors, and why it is one."""
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         job = await client.dlq.get(job_id)
     print_job(job, as_json=json)
 
@@ -86,7 +86,11 @@ async def retry(
         Where they go. Default, where they were.
     """
     if run_at is not None and run_at.tzinfo is None:
-        run_at = run_at.astimezone()
+        try:
+            run_at = run_at.astimezone()
+        except (OverflowError, ValueError):
+            problem("--run-at: in UTC this is outside the years 1 to 9999")
+            return USAGE
 
     async def one(client: Client, job_id: int) -> None:
         await client.dlq.retry(job_id, run_at=run_at, priority=priority, queue=to_queue)
@@ -154,7 +158,7 @@ async def _one_or_many(
         problem(f"{say_which}: IDs; or a filter, --queue, --kind or --reason; or --all")
         return USAGE
     code = 0
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         if not job_ids:
             await many(client)
         for job_id in job_ids:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .. import AwaError, FollowUpsUnknown, JobState, connect
-from ._options import Before, Dsn, Json, Limit, WhichApp, load_app
+from .. import AwaError, FollowUpsUnknown, JobState
+from ._options import Before, Dsn, Json, Limit, WhichApp, connect_once, load_app
 from ._output import print_job, print_jobs, print_page, problem, say
 
 jobs = App(name="jobs", help="List, show, cancel and retry jobs.")
@@ -44,7 +44,7 @@ async def list_(
     limit
         How many, at most.
     """
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         found = await client.jobs.list(
             state=state or None, kind=kind, queue=queue, tag=tag, before_id=before, limit=limit
         )
@@ -54,7 +54,7 @@ async def list_(
 @jobs.command
 async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a job: its arguments, attempts, errors, progress and output."""
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         job = await client.jobs.get(job_id)
     print_job(job, as_json=json)
 
@@ -95,7 +95,7 @@ async def cancel(
         return 2
     code = 0
     known = load_app(app) if app and not without_follow_ups else None
-    async with connect(dsn, app=known) as client:
+    async with connect_once(dsn, app=known) as client:
         targets: list[int | bytes] = [*job_ids, *keys]
         for one in targets:
             name = f"job {one}" if isinstance(one, int) else f"the holder of {one.hex()}"
@@ -133,7 +133,7 @@ async def retry(
 ) -> int:
     """Let jobs that failed or were cancelled run again; completed ones are never reopened."""
     code = 0
-    async with connect(dsn) as client:
+    async with connect_once(dsn) as client:
         for job_id in job_ids:
             try:
                 await client.jobs.retry(job_id)

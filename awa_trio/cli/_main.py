@@ -20,7 +20,7 @@ from ._errors import UsageError
 from ._exits import BROKEN_PIPE, FAILED, INTERRUPTED, OK, SCHEMA, UNREACHABLE, USAGE
 from ._jobs import jobs
 from ._migrate import migrate
-from ._output import drop_unwritable_output, problem
+from ._output import drop_unwritable_output, open_closed_output, problem
 from ._worker import worker
 
 app = App(
@@ -43,6 +43,7 @@ app.command(demo)
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; every failure is one sentence on stderr."""
+    open_closed_output()
     # Whatever the locale's encoding lacks is printed as an escape.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -7,10 +7,10 @@ from typing import Annotated
 import psycopg
 from cyclopts import Parameter
 
-from .. import connect, schema_script, schema_status
 from .. import migrate as migrate_database
+from .. import schema_script, schema_status
 from ._errors import CommandFailed, UsageError
-from ._options import Dsn
+from ._options import Dsn, connect_once
 from ._output import say
 
 
@@ -50,7 +50,7 @@ async def migrate(
     if status:
         found, known = await schema_status(dsn)
         say(f"the database has version {found or 'none'}, this release knows {known}")
-        async with connect(dsn):  # raises what would keep a worker from starting
+        async with connect_once(dsn):  # raises what would keep a worker from starting
             pass
         return 0
     try:

@@ -6,6 +6,7 @@ import importlib
 import sys
 import sysconfig
 import traceback
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -13,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from .. import App
+from .. import App, Client, connect
 from ._errors import CommandFailed, ProgramBroken, UsageError
 
 Dsn = Annotated[
@@ -50,6 +51,15 @@ WhichApp = Annotated[
     ),
 ]
 """Which app, where a command may need one."""
+
+
+def connect_once(dsn: str, app: App | None = None) -> AbstractAsyncContextManager[Client]:
+    """Connect for a command that asks a few times and ends: through any pooler.
+
+    Raises:
+      AwaError: as `awa_trio.connect`.
+    """
+    return connect(dsn, app=app, prepare=False)
 
 
 def load_app(where: str) -> App:

@@ -90,6 +90,13 @@ def say(*parts: str | tuple[str, str]) -> None:
     )
 
 
+def open_closed_output() -> None:
+    """Print nowhere what the caller has closed, as by ``>&-``: Python has no stream for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, it stays open
+
+
 def drop_unwritable_output() -> None:
     """Forget what cannot be written: Python tries once more at its end, and would complain."""
     try:

@@ -13,12 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from awa_trio._app.schema import schema
 from awa_trio.cli._main import run
+from awa_trio.pg import TrioConnection
 
 APP = """
 import os
@@ -542,6 +545,64 @@ def test_an_output_that_cannot_be_written_is_no_traceback(
     assert (done.returncode, done.stderr) == expected
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["jobs", "list"], ["jobs", "show", "1"], ["jobs", "retry", "1"]),
+        ["jobs", "cancel", "1", "--without-follow-ups"],
+        *(
+            ["dlq", "list"],
+            ["dlq", "show", "1"],
+            ["dlq", "retry", "1"],
+            ["dlq", "purge", "--all"],
+        ),
+        ["migrate"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_ends_prepares_nothing(
+    arguments: list[str], migrated: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """A pooler in transaction mode would keep it, and refuse it to the next command."""
+    enqueue(migrated, "k", "{}")
+    thresholds = []
+    connect = TrioConnection.connect
+
+    async def watched(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        thresholds.append(connection.prepare_threshold)
+        return connection
+
+    monkeypatch.setattr(TrioConnection, "connect", watched)
+    run([*arguments, "--dsn", migrated])
+    assert set(thresholds) == {None}
+    assert "prepare" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closes", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("list", 0), ("list --json", 0), ("show 9", 1)]
+)
+def test_a_caller_that_has_closed_its_output_is_told_by_the_exit_code(
+    migrated: str, closes: str, arguments: str, code: int
+) -> None:
+    enqueue(migrated, "k", "{}")
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            f'"$0" -m awa_trio jobs {arguments} --dsn "$1" {closes}',
+            sys.executable,
+            migrated,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 # ---- worker
 
 
@@ -662,6 +723,40 @@ def test_a_worker_ends_when_its_schema_is_dropped(folder: Path, migrated: str) -
         lines = lines_until(process, "awa-trio: the database has no awa schema")
         assert process.wait(30) == 4
     assert "".join(lines).count("the awa schema is gone, and the worker ends") == 1
+
+
+@pytest.mark.parametrize(
+    ("take", "code", "problem"),
+    [
+        ("DROP DATABASE {} WITH (FORCE)", 3, "the worker's database was dropped while it ran"),
+        ("REVOKE USAGE ON SCHEMA awa FROM {}", 1, "the worker's role lost its rights"),
+        ("REVOKE ALL ON awa.jobs FROM {}", 1, "the worker's role lost its rights"),
+    ],
+)
+def test_a_worker_ends_when_what_it_works_with_is_taken_away(
+    folder: Path, migrated: str, awa_server: str, take: str, code: int, problem: str
+) -> None:
+    database = conninfo_to_dict(migrated)["dbname"]
+    drops = take.startswith("DROP")
+    role = f"worker_{database}"
+    as_role = migrated if drops else make_conninfo(migrated, user=role)
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(f'CREATE ROLE "{role}" LOGIN')
+        connection.execute(f'GRANT USAGE ON SCHEMA awa TO "{role}"')
+        for what in ("TABLES", "SEQUENCES"):
+            connection.execute(f'GRANT ALL ON ALL {what} IN SCHEMA awa TO "{role}"')
+    with psycopg.connect(awa_server if drops else migrated, autocommit=True) as connection:
+        try:
+            with cli("worker", "program", dsn=as_role, cwd=folder) as process:
+                lines_until(process, "serves")
+                connection.execute(take.format(f'"{database if drops else role}"'))
+                lines = lines_until(process, f"awa-trio: {problem}")
+                assert process.wait(30) == code
+            assert "".join(lines).count(", and the worker ends") == 1
+        finally:
+            if not drops:
+                connection.execute(f'DROP OWNED BY "{role}"')
+            connection.execute(f'DROP ROLE "{role}"')
 
 
 def test_a_worker_refuses_a_database_without_the_schema(folder: Path, dsn: str) -> None:
@@ -813,6 +908,26 @@ def test_dead_letters_are_purged(migrated: str, capsys: Capture) -> None:
         "0 dead letters are gone",
         "2 dead letters are gone",
     ]
+
+
+@pytest.mark.parametrize("command", ["show", "retry", "purge"])
+def test_a_dead_letter_that_no_job_can_be(command: str, migrated: str, capsys: Capture) -> None:
+    assert run(["dlq", command, "9" * 25, "--dsn", migrated]) == 1
+    assert f"there is no job {'9' * 25}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("run_at", ["0001-01-01", "0001-01-01T00:00:00"])
+def test_a_dead_letter_is_not_retried_before_there_was_time(
+    run_at: str, migrated: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert run(["dlq", "retry", "1", "--run-at", run_at, "--dsn", migrated]) == 2
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "outside the years 1 to 9999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["retry", "purge"])

@@ -105,6 +105,7 @@ def test_nobody_can_change_it_from_outside() -> None:
         ({"percent": -0.1}, "progress.percent: give a number from 0 to 100"),
         ({"percent": 100.1}, "progress.percent: give a number from 0 to 100"),
         ({"percent": float("nan")}, "progress.percent: give a number from 0 to 100"),
+        ({"percent": 10**400}, "progress.percent: give a number from 0 to 100"),
         ({"percent": True}, "progress.percent: give a number from 0 to 100, not bool"),
         ({"percent": "5"}, "progress.percent: give a number from 0 to 100, not str"),
         ({"message": 5}, "progress.message: give a str, not int"),

@@ -266,6 +266,11 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
         ({"queue": "\ud800"}, "queue: a lone surrogate"),
         ({"priority": 0}, "priority: give a whole number from 1 to 4, not 0"),
         ({"priority": 5}, "priority: give a whole number from 1 to 4, not 5"),
+        pytest.param(
+            {"priority": 10**5000},
+            "priority: give a whole number from 1 to 4, not a number as large as that",
+            id="huge priority",
+        ),
         ({"priority": True}, "priority: give a whole number from 1 to 4, not bool"),
         ({"priority": 2.0}, "priority: give a whole number from 1 to 4, not float"),
         ({"priority": "2"}, "priority: give a whole number from 1 to 4, not str"),

@@ -17,7 +17,13 @@ def test_a_delay_is_a_number_of_seconds(kind: type[RetryAfter], seconds: float) 
 
 
 @pytest.mark.parametrize("kind", [RetryAfter, Snooze])
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.inf, math.nan, MAX_DELAY * 2])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        *(-1, -0.001, math.inf, math.nan, MAX_DELAY * 2),
+        *(pytest.param(10**400, id="huge"), pytest.param(-(10**5000), id="huge negative")),
+    ],
+)
 def test_a_delay_that_is_no_delay_is_refused(kind: type[RetryAfter], seconds: float) -> None:
     with pytest.raises(ValueError, match=kind.__name__):
         kind(seconds)

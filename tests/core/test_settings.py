@@ -32,6 +32,13 @@ def test_the_defaults_are_allowed(settings: type) -> None:
         (Timings, {"give_up_blocked_after": 1.0}, "longer than blocked_after"),
         (Timings, {"poll_interval": 0}, "give 0.001 to"),
         (Retention, {"completed": -1}, "give 0 to"),
+        pytest.param(QueueSettings, {"deadline": 10**5000}, "give 0 to", id="huge deadline"),
+        pytest.param(
+            QueueSettings, {"max_workers": 10**5000}, "whole number", id="huge max_workers"
+        ),
+        pytest.param(
+            QueueSettings, {"dead_letters": 10**5000}, "True or False", id="huge dead_letters"
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import psycopg
+import pytest
 import trio
 from attrs import frozen
 
@@ -92,3 +93,38 @@ async def test_completions_beside_forty_that_want_their_own_held_keys_back(
             producer.rollback()
         await until(client, 40, kind="plain", state=S.RETRYABLE)
         worker.stop()
+
+
+#: Held while the job runs, and not while it waits: it needs the key when it starts.
+RUNNING_ONLY = {"states": S.RUNNING.bit}
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
+async def test_starts_behind_those_whose_keys_a_producer_holds(
+    migrated: str, ordered: bool
+) -> None:
+    """They fill no claim: neither jobs without keys wait behind them, nor jobs whose keys are free."""
+    app = awa.App()
+    app.queue("default", max_workers=3)
+    app.task(args=Plain, kind="plain")(nothing)
+
+    def key(n: int) -> dict[str, str]:
+        return {"ordering_key": str(n)} if ordered else {}
+
+    async with awa.connect(migrated, app=app) as client, trio.open_nursery() as nursery:
+        with psycopg.connect(migrated) as producer:
+            for n in range(10):
+                awa.enqueue(producer, Plain(n), app=app, queue="elsewhere", unique_opts={})
+            for n in range(15):
+                await client.enqueue(Plain(n), unique_opts=RUNNING_ONLY, **key(n))  # type: ignore[arg-type]
+            await client.enqueue_many([Plain(n) for n in range(20, 25)])
+            worker = await nursery.start(partial(awa.run_worker, app, client))
+            await until(client, 10, queue="default", state=S.COMPLETED)
+            waiting = await client.jobs.list(queue="default", state=S.AVAILABLE)
+            assert sorted(job.args_json["n"] for job in waiting) == list(range(10))
+            producer.rollback()
+        await until(client, 20, queue="default", state=S.COMPLETED)
+        worker.stop()
+
+
+async def nothing(job: awa.Job[Plain]) -> None: ...

@@ -86,6 +86,25 @@ async def staging(job: Job) -> object:
     return None
 
 
+class Equal(Recorder):
+    """Has an equality and no hash, as classes of attrs and dataclasses do."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+
+async def test_observers_are_told_apart_by_what_they_are_and_not_by_what_they_equal() -> None:
+    first, second = Equal(), Equal()
+    observers = Observers([first, second, first])
+    observers.tell(events.Stopped(1))
+    assert (len(first.all), len(second.all)) == (1, 1)
+    observers._drop(first, ValueError("no"))
+    observers.tell(events.Stopped(2))
+    assert (len(first.all), len(second.all)) == (1, 2)
+
+
 @virtual
 async def test_the_story_of_a_job_that_stages() -> None:
     rig, seen = Rig(staging), Recorder()

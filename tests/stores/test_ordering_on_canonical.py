@@ -147,7 +147,7 @@ def test_a_key_taken_since_it_was_found_free_is_left_and_the_rest_is_claimed(
     with psycopg.connect(migrated) as first:
         earlier = enqueue(first, "a", ago=60)
         first.execute(
-            "SELECT id FROM awa.start_jobs(%s, %s, false, '{k}', '{NULL}', 0, 0, now())",
+            "SELECT id FROM awa.start_jobs(%s, %s, false, '{k}', '{NULL}', 0, 0, now(), 50)",
             [worker, [earlier]],
         )
         with claiming(migrated, worker) as answers:

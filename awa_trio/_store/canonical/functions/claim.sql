@@ -16,7 +16,8 @@
 --
 -- Locks: the worker's row; the jobs, skipping those that anyone else has locked;
 -- for a job whose mask tells waiting from running, the claim of its unique key.
--- A job that needs its key back for running, and finds it taken, is cancelled.
+-- A job that needs its key back for running, and finds it taken, is cancelled. One whose key
+-- an open transaction has waits on, and those behind it do not: up to 100 are passed by.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
     ageings double precision[], kinds text[], kind_deadlines double precision[]
@@ -46,6 +47,11 @@ DECLARE
     ids bigint[];
     rekeyed boolean;
     heads_rekeyed boolean;
+    started int;
+    room int;
+    patience int;
+    held bigint[];
+    passed bigint[];  -- over, because an open transaction has their keys
 BEGIN
     PERFORM awa.lock_worker(worker);
     FOR wanted IN
@@ -53,97 +59,120 @@ BEGIN
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
     LOOP
         at := clock_timestamp();
-        heads := NULL;
-        SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(wanted.most)
-          INTO lanes, lane_kinds, lane_priorities, lane_limits
-          FROM awa.lanes(wanted.queue, kinds) AS l;
-        IF EXISTS (SELECT FROM awa.jobs AS j
-                    WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
-                      AND j.state IN ('available', 'scheduled', 'retryable')) THEN
+        room := wanted.most;
+        patience := 50;
+        passed := '{}';
+        LOOP
+            heads := NULL;
+            SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(room)
+              INTO lanes, lane_kinds, lane_priorities, lane_limits
+              FROM awa.lanes(wanted.queue, kinds) AS l;
             IF EXISTS (SELECT FROM awa.jobs AS j
                         WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
-                          AND j.state IN ('available', 'scheduled', 'retryable')
-                          AND NOT j.known_due AND j.run_at <= at) THEN
-                PERFORM awa.note_due(wanted.queue, at);
+                          AND j.state IN ('available', 'scheduled', 'retryable')) THEN
+                IF EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable')
+                              AND NOT j.known_due AND j.run_at <= at) THEN
+                    PERFORM awa.note_due(wanted.queue, at);
+                END IF;
+                SELECT array_agg(h.id), array_agg(h.kind), array_agg(h.priority),
+                       array_agg(h.run_at), array_agg(h.run_lease)
+                  INTO heads, head_kinds, head_priorities, head_run_ats, head_leases
+                  FROM awa.key_heads(wanted.queue, kinds, room, at) AS h
+                 WHERE h.id <> ALL (passed);
             END IF;
-            SELECT array_agg(h.id), array_agg(h.kind), array_agg(h.priority),
-                   array_agg(h.run_at), array_agg(h.run_lease)
-              INTO heads, head_kinds, head_priorities, head_run_ats, head_leases
-              FROM awa.key_heads(wanted.queue, kinds, wanted.most, at) AS h;
-        END IF;
-        CONTINUE WHEN lanes = 0 AND heads IS NULL;
-        IF lanes > 1 OR lanes = 1 AND heads IS NOT NULL OR cardinality(heads) > wanted.most THEN
-            -- Which lanes and keys the next jobs come from; locking comes after, so that
-            -- no more rows are locked than are claimed.
-            SELECT array_agg(g.kind) FILTER (WHERE g.head IS NULL),
-                   array_agg(g.priority) FILTER (WHERE g.head IS NULL),
-                   array_agg(g.most) FILTER (WHERE g.head IS NULL),
-                   array_agg(g.head) FILTER (WHERE g.head IS NOT NULL),
-                   array_agg(g.run_at) FILTER (WHERE g.head IS NOT NULL),
-                   array_agg(g.run_lease) FILTER (WHERE g.head IS NOT NULL)
-              INTO lane_kinds, lane_priorities, lane_limits, heads, head_run_ats, head_leases
-              FROM (SELECT n.kind, n.priority, n.head, count(*)::int AS most,
-                           min(n.run_at) AS run_at, min(n.run_lease) AS run_lease
-                      FROM (SELECT * FROM (
-                                SELECT l.kind, l.priority, w.run_at, w.id, NULL::bigint, NULL::bigint
-                                  FROM unnest(lane_kinds, lane_priorities) AS l (kind, priority)
-                                 CROSS JOIN LATERAL (
-                                       SELECT j.run_at, j.id FROM awa.jobs AS j
-                                        WHERE j.queue = wanted.queue AND j.kind = l.kind
-                                          AND j.priority = l.priority
-                                          AND j.state IN ('available', 'scheduled', 'retryable')
-                                          AND j.ordering_key IS NULL AND j.run_at <= at
-                                        ORDER BY j.run_at, j.id LIMIT wanted.most) AS w
-                                 UNION ALL
-                                SELECT h.kind, h.priority, h.run_at, h.id, h.id, h.run_lease
-                                  FROM unnest(heads, head_kinds, head_priorities, head_run_ats,
-                                              head_leases)
-                                       AS h (id, kind, priority, run_at, run_lease)
-                                ) AS w (kind, priority, run_at, id, head, run_lease)
-                             ORDER BY awa.aged(w.priority, at - w.run_at, wanted.ageing),
-                                      w.run_at, w.id
-                             LIMIT wanted.most) AS n
-                     GROUP BY n.kind, n.priority, n.head) AS g;
-        END IF;
-        SELECT array_agg(w.id),
-               bool_or(awa.holds(w.unique_states, w.state) <> awa.holds(w.unique_states, 'running'))
-          INTO ids, rekeyed
-          FROM unnest(lane_kinds, lane_priorities, lane_limits) AS l (kind, priority, most)
-         CROSS JOIN LATERAL (
-               SELECT j.id, j.unique_states, j.state FROM awa.jobs AS j
-                WHERE j.queue = wanted.queue AND j.kind = l.kind AND j.priority = l.priority
-                  AND j.state IN ('available', 'scheduled', 'retryable')
-                  AND j.ordering_key IS NULL AND j.run_at <= at
-                ORDER BY j.run_at, j.id LIMIT l.most
-                FOR UPDATE SKIP LOCKED) AS w;
-        IF heads IS NOT NULL THEN
-            -- Those that are as they were when they were found to be the heads of their keys.
-            -- In order of their keys, so that two claims cannot wait for each other.
-            SELECT array_agg(w.id ORDER BY w.ordering_key),
-                   bool_or(awa.holds(w.unique_states, w.state)
-                           <> awa.holds(w.unique_states, 'running'))
-              INTO heads, heads_rekeyed
-              FROM (SELECT j.id, j.unique_states, j.state, j.ordering_key
-                      FROM unnest(heads, head_run_ats, head_leases) AS h (id, run_at, run_lease)
-                      JOIN awa.jobs AS j ON j.id = h.id
-                     WHERE j.run_at = h.run_at AND j.run_lease = h.run_lease
-                       AND j.state IN ('available', 'scheduled', 'retryable')
-                       FOR UPDATE OF j SKIP LOCKED) AS w;
-        END IF;
-        CONTINUE WHEN ids IS NULL AND heads IS NULL;
-        IF heads IS NOT NULL THEN
-            BEGIN
+            EXIT WHEN lanes = 0 AND heads IS NULL;
+            IF lanes > 1 OR lanes = 1 AND heads IS NOT NULL OR cardinality(heads) > room THEN
+                -- Which lanes and keys the next jobs come from; locking comes after, so that
+                -- no more rows are locked than are claimed.
+                SELECT array_agg(g.kind) FILTER (WHERE g.head IS NULL),
+                       array_agg(g.priority) FILTER (WHERE g.head IS NULL),
+                       array_agg(g.most) FILTER (WHERE g.head IS NULL),
+                       array_agg(g.head) FILTER (WHERE g.head IS NOT NULL),
+                       array_agg(g.run_at) FILTER (WHERE g.head IS NOT NULL),
+                       array_agg(g.run_lease) FILTER (WHERE g.head IS NOT NULL)
+                  INTO lane_kinds, lane_priorities, lane_limits, heads, head_run_ats, head_leases
+                  FROM (SELECT n.kind, n.priority, n.head, count(*)::int AS most,
+                               min(n.run_at) AS run_at, min(n.run_lease) AS run_lease
+                          FROM (SELECT * FROM (
+                                    SELECT l.kind, l.priority, w.run_at, w.id, NULL::bigint, NULL::bigint
+                                      FROM unnest(lane_kinds, lane_priorities) AS l (kind, priority)
+                                     CROSS JOIN LATERAL (
+                                           SELECT j.run_at, j.id FROM awa.jobs AS j
+                                            WHERE j.queue = wanted.queue AND j.kind = l.kind
+                                              AND j.priority = l.priority
+                                              AND j.state IN ('available', 'scheduled', 'retryable')
+                                              AND j.ordering_key IS NULL AND j.run_at <= at
+                                              AND j.id <> ALL (passed)
+                                            ORDER BY j.run_at, j.id LIMIT room) AS w
+                                     UNION ALL
+                                    SELECT h.kind, h.priority, h.run_at, h.id, h.id, h.run_lease
+                                      FROM unnest(heads, head_kinds, head_priorities, head_run_ats,
+                                                  head_leases)
+                                           AS h (id, kind, priority, run_at, run_lease)
+                                    ) AS w (kind, priority, run_at, id, head, run_lease)
+                                 ORDER BY awa.aged(w.priority, at - w.run_at, wanted.ageing),
+                                          w.run_at, w.id
+                                 LIMIT room) AS n
+                         GROUP BY n.kind, n.priority, n.head) AS g;
+            END IF;
+            SELECT array_agg(w.id),
+                   bool_or(awa.holds(w.unique_states, w.state) <> awa.holds(w.unique_states, 'running'))
+              INTO ids, rekeyed
+              FROM unnest(lane_kinds, lane_priorities, lane_limits) AS l (kind, priority, most)
+             CROSS JOIN LATERAL (
+                   SELECT j.id, j.unique_states, j.state FROM awa.jobs AS j
+                    WHERE j.queue = wanted.queue AND j.kind = l.kind AND j.priority = l.priority
+                      AND j.state IN ('available', 'scheduled', 'retryable')
+                      AND j.ordering_key IS NULL AND j.run_at <= at
+                      AND j.id <> ALL (passed)
+                    ORDER BY j.run_at, j.id LIMIT l.most
+                    FOR UPDATE SKIP LOCKED) AS w;
+            IF heads IS NOT NULL THEN
+                -- Those that are as they were when they were found to be the heads of their keys.
+                -- In order of their keys, so that two claims cannot wait for each other.
+                SELECT array_agg(w.id ORDER BY w.ordering_key),
+                       bool_or(awa.holds(w.unique_states, w.state)
+                               <> awa.holds(w.unique_states, 'running'))
+                  INTO heads, heads_rekeyed
+                  FROM (SELECT j.id, j.unique_states, j.state, j.ordering_key
+                          FROM unnest(heads, head_run_ats, head_leases) AS h (id, run_at, run_lease)
+                          JOIN awa.jobs AS j ON j.id = h.id
+                         WHERE j.run_at = h.run_at AND j.run_lease = h.run_lease
+                           AND j.state IN ('available', 'scheduled', 'retryable')
+                           FOR UPDATE OF j SKIP LOCKED) AS w;
+            END IF;
+            EXIT WHEN ids IS NULL AND heads IS NULL;
+            started := NULL;
+            IF heads IS NOT NULL THEN
+                BEGIN
+                    RETURN QUERY SELECT * FROM awa.start_jobs(
+                        worker, ids || heads, coalesce(rekeyed, false) OR heads_rekeyed, kinds,
+                        kind_deadlines, wanted.deadline, wanted.ageing, at, patience);
+                    GET DIAGNOSTICS started = ROW_COUNT;
+                    ids := ids || heads;
+                    rekeyed := coalesce(rekeyed, false) OR heads_rekeyed;
+                EXCEPTION WHEN unique_violation THEN
+                    -- A job of one of the keys came before its head, and started, since the
+                    -- heads were read: the keys are left for the next claim.
+                END;
+            END IF;
+            IF started IS NULL THEN
                 RETURN QUERY SELECT * FROM awa.start_jobs(
-                    worker, ids || heads, coalesce(rekeyed, false) OR heads_rekeyed, kinds,
-                    kind_deadlines, wanted.deadline, wanted.ageing, at);
-                CONTINUE;
-            EXCEPTION WHEN unique_violation THEN
-                -- A job of one of the keys came before its head, and started, since the
-                -- heads were read: the keys are left for the next claim.
-            END;
-        END IF;
-        RETURN QUERY SELECT * FROM awa.start_jobs(
-            worker, ids, rekeyed, kinds, kind_deadlines, wanted.deadline, wanted.ageing, at);
+                    worker, ids, rekeyed, kinds, kind_deadlines, wanted.deadline, wanted.ageing, at,
+                    patience);
+                GET DIAGNOSTICS started = ROW_COUNT;
+            END IF;
+            EXIT WHEN rekeyed IS NOT TRUE;
+            -- Those whose keys open transactions have: the places they leave are for others.
+            held := ARRAY(SELECT j.id FROM awa.jobs AS j
+                           WHERE j.id = ANY (ids) AND j.state IN ('available', 'scheduled', 'retryable'));
+            room := room - started;
+            passed := passed || held;
+            patience := 1;
+            EXIT WHEN held = '{}' OR room = 0 OR cardinality(passed) > 100;
+        END LOOP;
     END LOOP;
 END
 $$;

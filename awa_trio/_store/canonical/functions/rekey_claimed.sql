@@ -6,11 +6,11 @@
 -- state needs its key back; if another job holds it, this one is cancelled as its
 -- duplicate.
 --
--- Locks: the claims of the keys, in byte order, waiting 50 ms for each at most. Rare:
--- only masks that tell waiting from running come here.
+-- Locks: the claims of the keys, in byte order, waiting for each as long as the caller's
+-- lock_timeout says. Rare: only masks that tell waiting from running come here.
 CREATE OR REPLACE FUNCTION awa.rekey_claimed(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '50ms'
+SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     releasing bigint[]; released_keys bytea[]; taking bigint[]; taken_keys bytea[];

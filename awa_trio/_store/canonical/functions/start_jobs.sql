@@ -8,15 +8,19 @@
 --   queue_deadline  double precision    the queue's; 0: no limit
 --   ageing          double precision    seconds of waiting that count as one priority; 0: none do
 --   at              timestamptz         the moment up to which they have waited
+--   patience        int                 milliseconds to wait for their unique keys, where `rekey`
 --
 -- Returns the jobs, in the order they are to start. One that needs its unique key back, and
--- finds it taken, is cancelled instead.
+-- finds it taken, is cancelled instead. One whose key an open transaction has is left as it
+-- is, alone.
 --
--- Locks: the caller's; where `rekey`, as awa.rekey_claimed. Of two transactions that start jobs of one ordering key the second
--- waits for the first, and then fails with a unique_violation.
+-- Locks: the caller's; where `rekey`, as awa.rekey_claimed. Of two transactions that start
+-- jobs of one ordering key the second waits for the first, and then fails with a
+-- unique_violation.
 CREATE OR REPLACE FUNCTION awa.start_jobs(
     worker bigint, ids bigint[], rekey boolean, kinds text[],
-    kind_deadlines double precision[], queue_deadline double precision, ageing double precision, at timestamptz
+    kind_deadlines double precision[], queue_deadline double precision, ageing double precision,
+    at timestamptz, patience int
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
@@ -28,16 +32,33 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
+DECLARE
+    waits text := current_setting('lock_timeout');
+    free bigint[];
+    one bigint;
 BEGIN
     IF rekey THEN
         BEGIN
+            PERFORM set_config('lock_timeout', patience::text, true);
             ids := awa.rekey_claimed(ids);
         EXCEPTION WHEN lock_not_available THEN
             -- A producer's open transaction has one of the keys: the others go on.
-            ids := ARRAY(SELECT j.id FROM awa.jobs AS j
-                          WHERE j.id = ANY (ids) AND awa.holds(j.unique_states, j.state)
-                                                   = awa.holds(j.unique_states, 'running'));
+            free := ARRAY(SELECT j.id FROM awa.jobs AS j
+                           WHERE j.id = ANY (ids) AND awa.holds(j.unique_states, j.state)
+                                                    = awa.holds(j.unique_states, 'running'));
+            PERFORM set_config('lock_timeout', '1', true);
+            FOR one IN SELECT j.id FROM awa.jobs AS j
+                        WHERE j.id = ANY (ids) AND j.id <> ALL (free) ORDER BY j.unique_key
+            LOOP
+                BEGIN
+                    free := free || awa.rekey_claimed(ARRAY[one]);
+                EXCEPTION WHEN lock_not_available THEN
+                    CONTINUE;
+                END;
+            END LOOP;
+            ids := free;
         END;
+        PERFORM set_config('lock_timeout', waits, true);
     END IF;
     RETURN QUERY
     WITH claimed AS (
