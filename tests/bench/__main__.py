@@ -240,7 +240,8 @@ def write(shown: Shown) -> None:
 def _print(table: Table) -> None:
     rich = RichTable(title=table.title, title_justify="left", box=None, header_style="bold")
     for number, title in enumerate(table.header):
-        rich.add_column(title, justify="right" if number else "left", no_wrap=number > 0)
+        numbers = all(row[number][:1] in "-0123456789" for row in table.rows)
+        rich.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
     for row in table.rows:
         rich.add_row(*row)
     console = Console(width=None if sys.stdout.isatty() else 200)

@@ -55,7 +55,6 @@ COMPARED = (
     Figure("drain", "wal_all_b", "WAL per job, enqueued and drained, B"),
     Figure("drain", "commits", "drain, commits per job"),
     Figure("drain", "dead", "drain, row versions made dead per job"),
-    Figure("memory", "growth_mb", "memory grown over a worker's jobs, MB"),
     Figure("waves", "last_by_first", "last wave ÷ first", more_is_better=True),
     Figure("idle", "commits_per_s", "idle worker, commits/s"),
     Figure("idle", "worker_cpu", "idle worker, its CPU, %"),
