@@ -204,12 +204,13 @@ def show(kept: Mapping[str, Any]) -> Shown:
     groups: dict[str, dict[str, str]] = {}
     for name, measure in own.MEASURES.items():
         groups.setdefault(measure.group, {})[name] = measure.title
-    all_tables = [
+    every = [
         tables.compared(results, ours, peers, titles),
         *tables.by_contender(results, names, titles),
         *tables.own(results, groups, ours, titles),
         tables.settings(kept["settings"], names, titles),
     ]
+    all_tables = [table for table in every if table.rows]
     facts = kept["facts"]
     rounds = "one round" if kept["repeats"] == 1 else f"{kept['repeats']} rounds, interleaved"
     server_is = (
