@@ -25,7 +25,7 @@ types:
 docs:
     pytest tests/test_docs.py
 
-# Our own figures, on a server of the benchmark's own
+# Figures beside other queues, on a server of the benchmark's own; --write for the page
 bench *arguments:
     python -m tests.bench {{arguments}}
 

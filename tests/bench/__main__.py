@@ -1,160 +1,253 @@
-"""Run the measures, interleaved, and print a table of medians."""
+"""Run the measures, interleaved, and print tables of medians and ratios."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import statistics
-import subprocess
+import platform
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
-from awa_trio.pg import DevServer
+from . import contenders, own, page, shared, tables
+from .ground import Server, server
+from .parent import ChildFailed
+from .shared import Result
+from .tables import Table
 
-from .measures import MEASURES
-
-SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "8GB"}
-"""Beside the defaults, which are durable: what any server of this size would have."""
-
-
-def cpu_of_server(postmaster: int) -> float:
-    """Seconds of CPU of all of PostgreSQL's processes, those that have ended too."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    total = 0.0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        pid, parent = int(stat.parent.name), int(fields[1])
-        if pid == postmaster:
-            total += sum(map(int, fields[11:15])) / ticks
-        elif parent == postmaster:
-            total += sum(map(int, fields[11:13])) / ticks
-    return total
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
-class Counters:
-    """What the server has done, between two readings."""
-
-    def __init__(self, server: psycopg.Connection[Any], postmaster: int) -> None:
-        self._server = server
-        self._postmaster = postmaster
-        self._lsn: str = self._one("SELECT pg_current_wal_insert_lsn()")
-        self._cpu = cpu_of_server(postmaster)
-
-    def _one(self, statement: Any, *parameters: object) -> Any:
-        row = self._server.execute(statement, parameters).fetchone()
-        assert row is not None
-        return row[0]
-
-    def since(self, jobs: float) -> dict[str, float]:
-        wal = self._one("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", self._lsn)
-        cpu = cpu_of_server(self._postmaster) - self._cpu
-        return {"wal_b": float(wal) / jobs, "postgres_us": cpu / jobs * 1e6}
-
-
-def run(name: str, jobs: int, server: DevServer) -> dict[str, float]:
-    """Run one measure once, in a process and a database of its own."""
-    postmaster = int((server.root / "data" / "postmaster.pid").read_text().split()[0])
-    dsn = server.create_database("bench")
-    command = [sys.executable, "-m", "tests.bench.measures", name, dsn, str(jobs)]
-    try:
-        with (
-            psycopg.connect(server.dsn(), autocommit=True) as observer,
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as process,
-        ):
-            assert process.stdin is not None
-            assert process.stdout is not None
-            observer.execute("CHECKPOINT")
-            spent: dict[str, float] = {}
-            counters = Counters(observer, postmaster)
-            for line in process.stdout:
-                told = json.loads(line)
-                if "result" in told:
-                    result: dict[str, float] = told["result"]
-                    return result | spent
-                if told["mark"] == "begin":
-                    counters = Counters(observer, postmaster)
-                else:
-                    spent = counters.since(jobs)
-                process.stdin.write("\n")
-                process.stdin.flush()
-        raise RuntimeError(f"{name} ended without a result")
-    finally:
-        server.drop_database("bench")
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    options = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    options.add_argument("--quick", action="store_true", help="few jobs, one round")
+    options.add_argument(
+        "--only", nargs="+", metavar="NAME", help=f"measures, of: {', '.join(measures())}"
+    )
+    options.add_argument(
+        "--engine", nargs="+", choices=contenders.ENGINES, default=["canonical"]
+    )
+    options.add_argument(
+        "--peers", nargs="*", choices=contenders.PEERS, default=list(contenders.PEERS)
+    )
+    options.add_argument("--repeats", type=int, help="rounds; default 3")
+    options.add_argument("--scale", type=float, default=1.0, help="times as many jobs")
+    options.add_argument("--markdown", action="store_true", help="print Markdown")
+    options.add_argument("--write", action="store_true", help="rewrite docs/benchmarks.md")
+    options.add_argument("--save", type=Path, help="keep the figures in a file, as JSON")
+    options.add_argument(
+        "--read", type=Path, nargs="+", help="show kept figures; measure nothing"
+    )
+    return options
 
 
-COLUMNS = [
-    ("jobs_per_s", "jobs/s"),
-    ("python_us", "Python µs"),
-    ("postgres_us", "Postgres µs"),
-    ("wal_b", "WAL B"),
-    ("p50_ms", "p50 ms"),
-    ("p95_ms", "p95 ms"),
-    ("p99_ms", "p99 ms"),
-    ("rss_mb", "RSS MB"),
-]
+def measures() -> list[str]:
+    """Return the names of all measures."""
+    return [*shared.MEASURES, *own.MEASURES]
+
+
+def chosen(only: Sequence[str] | None) -> list[str]:
+    """Return the names that begin with one of those given, or are in a group of that name.
+
+    Raises:
+      SystemExit: one of them fits nothing.
+    """
+    if only is None:
+        return measures()
+    names = set()
+    for wanted in only:
+        fits = {wanted} & set(measures()) or {
+            name
+            for name in measures()
+            if name.startswith(wanted)
+            or (
+                name in own.MEASURES
+                and own.MEASURES[name].group.lower().startswith(wanted.lower())
+            )
+        }
+        if not fits:
+            raise SystemExit(f"no measure is named {wanted}; there are {', '.join(measures())}")
+        names |= fits
+    return [name for name in measures() if name in names]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", help="measures whose name contains this")
-    parser.add_argument("--scale", type=float, default=1.0, help="how many times as many jobs")
-    parser.add_argument("--markdown", action="store_true")
-    options = parser.parse_args()
-    names = [name for name in MEASURES if not options.only or options.only in name]
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with DevServer(settings=SETTINGS) as server:
-        version = server.version
-        for repeat in range(options.repeats):
-            for name in names:
-                jobs = int(MEASURES[name][1] * options.scale)
-                results[name].append(run(name, jobs, server))
-                print(f"\r{repeat + 1}/{options.repeats} {name:<40}", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    print(
-        f"PostgreSQL {version}, {os.cpu_count()} cores, Python {sys.version.split()[0]};"
-        f" medians of {options.repeats} (least to most), per job"
-    )
-    rows = [
-        [name, *(spread([r[key] for r in results[name] if key in r]) for key, _ in COLUMNS)]
-        for name in names
-    ]
+    """Measure, or read what was measured, and show it."""
+    options = parser().parse_args()
+    if options.read:
+        kept = merged([json.loads(path.read_text()) for path in options.read])
+    else:
+        kept = measured(options)
+    shown = show(kept)
     if options.markdown:
-        print("| measure |", " | ".join(title for _, title in COLUMNS), "|")
-        print("|---" * (len(COLUMNS) + 1) + "|")
-        for row in rows:
-            print("|", " | ".join(row), "|")
-        return
-    table = Table(box=None, header_style="bold")
-    for title in ("measure", *(title for _, title in COLUMNS)):
-        table.add_column(title, justify="left" if title == "measure" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    Console(width=200).print(table)
+        print(" ".join(shown.facts), *map(tables.markdown, shown.tables), sep="\n\n")
+    else:
+        print(*shown.facts, sep="\n")
+        for table in shown.tables:
+            _print(table)
+    if options.write:
+        write(shown)
+    if any(None in rounds for found in kept["results"].values() for rounds in found.values()):
+        raise SystemExit(1)
 
 
-def spread(values: list[float]) -> str:
-    """Return a median with the least and the most, in as many digits as mean something."""
-    if not values:
-        return "-"
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure everything that was asked for; rounds outside, contenders inside."""
+    names = [*options.engine]
+    for peer in options.peers:
+        if (reason := contenders.missing(peer)) is None:
+            names.append(peer)
+        else:
+            print(reason, file=sys.stderr)
+    repeats = options.repeats or (1 if options.quick else 3)
+    results: dict[str, dict[str, list[Result | None]]] = {}
+    with server() as ground:
+        kept = {
+            "facts": dict(ground.facts()) | machine(),
+            "repeats": repeats,
+            "quick": options.quick,
+            "ours": list(options.engine),
+            "titles": {name: contenders.title(name) for name in names},
+            "settings": {name: dict(contenders.load(name).settings) for name in names},
+            "results": results,
+        }
+        for turn in range(repeats):
+            for name in chosen(options.only):
+                for contender, run in runs(ground, name, names, options, turn):
+                    results.setdefault(name, {}).setdefault(contender, [])
+                    results[name][contender].append(
+                        once(run, f"{turn + 1}/{repeats} {name}, {contender}")
+                    )
+                if options.save:
+                    options.save.write_text(json.dumps(kept))
+    return kept
 
-    def short(value: float) -> str:
-        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
-    if len(values) == 1:
-        return short(values[0])
-    return f"{short(statistics.median(values))} ({short(min(values))}-{short(max(values))})"
+def runs(
+    ground: Server, name: str, names: Sequence[str], options: argparse.Namespace, turn: int
+) -> Sequence[tuple[str, Callable[[], Result]]]:
+    """What one measure consists of in one round: of whom, and how."""
+    measure = shared.MEASURES.get(name) or own.MEASURES[name]
+    if turn and measure.once:
+        return []
+    quick, scale = options.quick, options.scale
+    if isinstance(measure, own.Own):
+        jobs = max(1, round((measure.quick if quick else measure.jobs) * scale))
+        return [
+            (engine, partial(own.run, ground, name, engine, jobs)) for engine in options.engine
+        ]
+    # Whoever goes first in one round goes last in another.
+    start = turn % len(names)
+    asked = []
+    for contender in [*names[start:], *names[:start]]:
+        jobs = measure.count(name, contender, scale, quick=quick)
+        asked.append((contender, partial(shared.run, ground, measure, contender, jobs)))
+    return asked
+
+
+def once(run: Callable[[], Result], what: str) -> Result | None:
+    """Measure once; a failure is told, and costs that figure only."""
+    begun = time.monotonic()
+    try:
+        found = run()
+    except ChildFailed as error:
+        print(f"{what}: failed: {error}", file=sys.stderr)
+        return None
+    said = next((f"{found[key]:,.6g} {key}" for key in ("per_s", "p95_ms") if key in found), "")
+    print(f"{what}: {said} ({time.monotonic() - begun:.1f} s)", file=sys.stderr)
+    return found
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on beside the server."""
+    return {"python": platform.python_version(), "cores": str(os.cpu_count())}
+
+
+def merged(all_kept: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Put several runs together: the later one's figures for a measure replace the others'.
+
+    All contenders' figures for a measure come from one run, so ratios stay what they are.
+    """
+    kept: dict[str, Any] = {**all_kept[-1]}
+    for part in ("titles", "settings", "results"):
+        kept[part] = {}
+        for one in all_kept:
+            kept[part] |= one[part]
+    kept["ours"] = list(dict.fromkeys(name for one in all_kept for name in one["ours"]))
+    return kept
+
+
+class Shown:
+    """What is to be shown."""
+
+    def __init__(
+        self, facts: list[str], all_tables: list[Table], pictures: dict[str, tuple[str, str]]
+    ) -> None:
+        self.facts = facts
+        self.tables = all_tables
+        self.pictures = pictures
+
+
+def show(kept: Mapping[str, Any]) -> Shown:
+    """Turn kept figures into what is shown; pure."""
+    results, ours, titles = kept["results"], kept["ours"], kept["titles"]
+    names = [*ours, *(name for name in titles if name not in ours)]
+    peers = [name for name in names if name not in ours]
+    groups: dict[str, dict[str, str]] = {}
+    for name, measure in own.MEASURES.items():
+        groups.setdefault(measure.group, {})[name] = measure.title
+    every = [
+        tables.compared(results, ours, peers, titles),
+        *tables.by_contender(results, names, titles),
+        *tables.own(results, groups, ours, titles),
+        tables.settings(kept["settings"], names, titles),
+    ]
+    all_tables = [table for table in every if table.rows]
+    facts = kept["facts"]
+    rounds = "one round" if kept["repeats"] == 1 else f"{kept['repeats']} rounds, interleaved"
+    server_is = (
+        f"PostgreSQL {facts['server_version']} with fsync {facts['fsync']}, synchronous_commit"
+        f" {facts['synchronous_commit']} and shared_buffers {facts['shared_buffers']};"
+        f" Python {facts['python']}; {facts['cores']} cores, which all processes share;"
+        f" a write of 8 KiB is durable in {facts['fdatasync_ms']} ms."
+    )
+    sentences = [server_is, f"Medians of {rounds} (least-most)."]
+    if kept["quick"]:
+        sentences.append("A quick run: few jobs, so take nothing from it.")
+    return Shown(sentences, all_tables, page.pictures(results, ours, names, titles))
+
+
+def write(shown: Shown) -> None:
+    """Rewrite the page of figures, and its plots."""
+    folder = PAGE.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for file, (_, svg) in shown.pictures.items():
+        (folder / file).write_text(svg)
+    images = {f"{folder.name}/{file}": of for file, (of, _) in shown.pictures.items()}
+    figures = page.figures(shown.facts, shown.tables, images)
+    PAGE.write_text(page.rewrite(PAGE.read_text(), figures))
+
+
+def _print(table: Table) -> None:
+    rich = RichTable(title=table.title, title_justify="left", box=None, header_style="bold")
+    for number, title in enumerate(table.header):
+        numbers = all(row[number][:1] in "-0123456789" for row in table.rows)
+        rich.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
+    for row in table.rows:
+        rich.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print()
+    console.print(rich)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from attrs import frozen
 import awa_trio as awa
 from awa_trio.pg import DevServer
 
-from .__main__ import SETTINGS, cpu_of_server
+from .ground import SETTINGS, cpu_of_server
 
 #: Seconds in which nothing happens.
 IDLE = 20.0
