@@ -145,6 +145,7 @@ def runs(
             (engine, partial(own.run, ground, name, engine, jobs)) for engine in options.engine
         ]
     # Whoever goes first in one round goes last in another.
+    names = [name for name in names if name in options.engine or not measure.ours]
     start = turn % len(names)
     asked = []
     for contender in [*names[start:], *names[:start]]:

@@ -42,6 +42,8 @@ class Measure:
     """Instead of ``jobs``, for a first impression."""
     once: bool = False
     """Whether it takes so long that one round must do."""
+    ours: bool = False
+    """Whether it is about this project alone."""
 
     def count(self, name: str, contender: str, scale: float, *, quick: bool) -> int:
         """How many jobs a contender is given, or how many seconds."""
@@ -83,14 +85,14 @@ def _enqueue(database: Database, name: str, jobs: int, how: str) -> Result:
     }
 
 
-def drain(database: Database, name: str, jobs: int) -> Result:
-    """A backlog of handlers that do nothing, one worker process."""
-    return _drain(database, name, jobs, workers=1)
+def drain(workers: int) -> Callable[[Database, str, int], Result]:
+    """Return the measure of a backlog of handlers that do nothing."""
 
+    def measure(database: Database, name: str, jobs: int) -> Result:
+        """Drained by so many worker processes."""
+        return _drain(database, name, jobs, workers=workers)
 
-def drain_two(database: Database, name: str, jobs: int) -> Result:
-    """The same, two worker processes."""
-    return _drain(database, name, jobs, workers=2)
+    return measure
 
 
 def pairs(database: Database, name: str, jobs: int) -> Result:
@@ -322,8 +324,10 @@ def waves(database: Database, name: str, jobs: int) -> Result:
 MEASURES: Mapping[str, Measure] = {
     "enqueue": Measure("Enqueue, one by one", enqueue, 2_000, 400),
     "bulk": Measure("Enqueue, in bulk", bulk, 50_000, 10_000),
-    "drain": Measure("Drain, one worker", drain, 50_000, 10_000),
-    "drain2": Measure("Drain, two workers", drain_two, 50_000, 10_000),
+    "drain": Measure("Drain, one worker", drain(1), 50_000, 10_000),
+    "drain2": Measure("Drain, two workers", drain(2), 50_000, 10_000),
+    "drain4": Measure("Drain, four workers", drain(4), 50_000, 10_000, ours=True),
+    "drain8": Measure("Drain, eight workers", drain(8), 50_000, 10_000, ours=True),
     "pairs": Measure("A, then B: pairs", pairs, 10_000, 2_000),
     "pickup50": Measure("Pickup at 50 jobs/s", pickup(50), 10, 2),
     "pickup500": Measure("Pickup at 500 jobs/s", pickup(500), 10, 2),

@@ -96,6 +96,15 @@ BY_CONTENDER: tuple[tuple[str, tuple[Figure, ...]], ...] = (
         ),
     ),
     (
+        "The same with more worker processes",
+        (
+            Figure("drain4", "per_s", "four, jobs/s"),
+            Figure("drain4", "postgres_us", "PostgreSQL µs"),
+            Figure("drain8", "per_s", "eight, jobs/s"),
+            Figure("drain8", "postgres_us", "PostgreSQL µs"),
+        ),
+    ),
+    (
         "Each A is followed by a B",
         (
             Figure("pairs", "per_s", "pairs/s"),
