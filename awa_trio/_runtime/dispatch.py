@@ -20,7 +20,7 @@ from .._core import events
 from .._core.settings import QueueSettings, Timings
 from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
 from .._seam.protocol import Working
-from .._seam.values import Claimed, Want
+from .._seam.values import Claimed, Passed, Want
 from .attempt import Attempt
 from .observing import Observers, said
 
@@ -42,6 +42,11 @@ SPARES = 4
 
 #: The most jobs in one claim.
 MOST_JOBS = 500
+
+#: Seconds between two claims that look at a busy queue from its head. Those between them go on
+#: where the last one ended: what it claimed leaves remains in the index, which cannot be
+#: removed while some session holds an old snapshot. What comes up behind waits this long.
+WHOLE_EVERY = 1.0
 
 
 class Slots:
@@ -67,19 +72,41 @@ class Slots:
         """Attempts that have waited, and want a slot to go on."""
         self.may_have_more = True
         """Whether a claim may find something: there was news, or the last one was full."""
+        self._passed: dict[tuple[str, int], Passed] = {}
+        """How far this worker has claimed in each lane, since it last looked from its head."""
+        self._whole_at = -math.inf
+        """When it is to look from there again."""
 
     def want(self) -> Want:
         """What may be claimed now.
 
         At most half of the slots at once: while one half runs, the other is claimed for.
         """
+        now = trio.current_time()
+        if now >= self._whole_at:
+            self._passed.clear()
+            self._whole_at = now + WHOLE_EVERY
         half = (self.settings.max_workers + 1) // 2
         return Want(
             self.queue,
             min(self.free, half, MOST_JOBS),
             self.settings.deadline,
             self.settings.priority_ageing,
+            tuple(self._passed.values()),
         )
+
+    def got(self, jobs: Sequence[Claimed], want: Want) -> bool:
+        """Take note of what was claimed; return whether there may be more."""
+        if len(jobs) < want.most:
+            self._passed.clear()
+            self._whole_at = -math.inf
+            return bool(want.after)
+        for job in jobs:
+            if job.ordering_key is None:
+                self._passed[job.kind, job.priority] = Passed(
+                    job.kind, job.priority, job.raw_run_at, job.id
+                )
+        return True
 
 
 class Dispatcher:
@@ -286,9 +313,9 @@ class Dispatcher:
                 self.claims += 1
                 if self._observers is not None:
                     self._tell(worker_id, wants, jobs, trio.current_time() - asked)
-                got = dict.fromkeys([want.queue for want in wants], 0)
+                got: dict[str, list[Claimed]] = {want.queue: [] for want in wants}
                 for job in jobs:
-                    got[job.queue] += 1
+                    got[job.queue].append(job)
                     self._start(Attempt(job, worker_id), attempts)
             except Fenced:
                 self._fenced(worker_id)
@@ -304,7 +331,7 @@ class Dispatcher:
                     self._hand_over(slots)
         short = []
         for slots, want in zip(wanted, wants, strict=True):
-            if got[want.queue] >= want.most:
+            if slots.got(got[want.queue], want):
                 slots.may_have_more = True
             elif not slots.may_have_more:
                 short.append(slots)

@@ -19,6 +19,17 @@ class Enqueued:
 
 
 @attrs.frozen
+class Passed:
+    """How far a worker has claimed in one lane."""
+
+    kind: str
+    priority: int
+    raw_run_at: int
+    """As `instants` counts it."""
+    id: int
+
+
+@attrs.frozen
 class Want:
     """Room for jobs of one queue."""
 
@@ -29,6 +40,9 @@ class Want:
     """Seconds an attempt may take unless its kind or job says otherwise; 0 for no limit."""
     ageing: float = 0.0
     """Seconds of waiting that count as one priority; 0: none do."""
+    after: tuple[Passed, ...] = ()
+    """Lanes of which jobs up to a position need not be looked at: a hint, which spares a store
+    the remains of those that were claimed."""
 
 
 class Claimed(JobRow):

@@ -45,6 +45,7 @@ from .._seam.values import (
     Insertion,
     JobFilter,
     LostJob,
+    Passed,
     Settled,
     Swept,
     Wait,
@@ -79,7 +80,7 @@ REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
 TELL = b"SELECT pg_notify('awa:jobs', queue) FROM unnest($1::text[]) AS queue"
 BEAT = call("beat", 1)
-CLAIM = call("claim", 7)
+CLAIM = call("claim", 12)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
 REGISTER_CALLBACK = call("register_callback", 5)
@@ -154,6 +155,7 @@ class SqlStore:
         self, worker: int, wants: Sequence[Want], kinds: Mapping[str, float | None]
     ) -> list[Claimed]:
         """See `_seam.protocol.Working`."""
+        after = [(want.queue, passed) for want in wants for passed in want.after]
         rows = await self._rows(
             CLAIM,
             (
@@ -164,6 +166,7 @@ class SqlStore:
                 arrays.float8s([want.ageing for want in wants]),
                 arrays.texts(list(kinds)),
                 arrays.float8s(list(kinds.values())),
+                *(_after(after) if after else NOT_AFTER),
             ),
         )
         return [Claimed(*row) for row in rows]
@@ -444,6 +447,19 @@ def insertion(jobs: Sequence[PreparedInsert], notify: bool) -> tuple[bytes, tupl
     if len(jobs) == 1:
         return ENQUEUE, (*values(jobs[0]), notify)
     return ENQUEUE_MANY, (*columns(jobs), notify)
+
+
+NOT_AFTER = (None,) * 5
+
+
+def _after(passed: Sequence[tuple[str, Passed]]) -> tuple[arrays.Array, ...]:
+    return (
+        arrays.texts([queue for queue, _ in passed]),
+        arrays.texts([p.kind for _, p in passed]),
+        arrays.int2s([p.priority for _, p in passed]),
+        arrays.timestamptzs([instant(p.raw_run_at) for _, p in passed]),
+        arrays.int8s([p.id for _, p in passed]),
+    )
 
 
 def enqueued(rows: Sequence[Any]) -> list[Enqueued]:

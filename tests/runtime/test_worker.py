@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 from datetime import UTC
 from typing import Any
@@ -12,6 +13,7 @@ import trio
 
 import awa_trio as awa
 from awa_trio._core.codec import Codec
+from awa_trio._store.memory import MemoryStore
 
 from .rig import Next, Rig, Work
 
@@ -373,6 +375,41 @@ async def test_arguments_are_decoded_once_and_only_if_they_are_read(
         await trio.sleep(10)
     assert await rig.state(job_id) is S.COMPLETED
     assert decoded == [b'{"n":7}']
+
+
+async def test_claims_of_a_busy_queue_go_on_where_the_last_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And look from the head of the queue every second, and before they find nothing more."""
+
+    async def handler(job: Job) -> None:
+        await trio.sleep(0.25)
+
+    asked: list[tuple[float, bool, int]] = []
+    claim = MemoryStore.claim
+
+    async def noting(store: MemoryStore, worker: int, wants: Any, kinds: Any) -> Any:
+        jobs = await claim(store, worker, wants, kinds)
+        [want] = wants
+        if jobs or asked[-1][2]:
+            asked.append((trio.current_time() - begun, bool(want.after), len(jobs)))
+        assert all(p.id < job.id for p in want.after for job in jobs)
+        return jobs
+
+    monkeypatch.setattr(MemoryStore, "claim", noting)
+    rig = Rig(handler)
+    for n in range(48):
+        await rig.enqueue(n)
+    begun = trio.current_time()
+    async with rig.working(queues={"default": 4}) as worker:
+        while worker.statistics().settled[S.COMPLETED] < 48:
+            await trio.sleep(0.1)
+    whole = [at for at, after, _ in asked if not after]
+    assert len(whole) < len(asked) / 2
+    pauses = [later - earlier for earlier, later in itertools.pairwise(whole[:-1])]
+    assert all(0.9 < pause < 1.4 for pause in pauses), asked
+    # The last is one that could find everything.
+    assert (asked[-1][1], asked[-1][2]) == (False, 0), asked
 
 
 async def test_an_unrecognised_result_completes_and_is_mentioned_once_per_kind(

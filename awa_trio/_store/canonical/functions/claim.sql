@@ -8,6 +8,9 @@
 --                                       0: none do
 --   kinds           text[]              the kinds it can run, in whatever queue
 --   kind_deadlines  double precision[]  seconds an attempt of each may take; null: the queue's
+--   after_queues, ...                   jobs not to be looked at, as for awa.lanes. A worker that
+--                                       names the last it has claimed is spared the remains of
+--                                       those, and asks for all jobs now and then
 --
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID. No row: nothing is due, or others are claiming it at
@@ -20,7 +23,10 @@
 -- an open transaction has waits on, and those behind it do not: up to 100 are passed by.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
-    ageings double precision[], kinds text[], kind_deadlines double precision[]
+    ageings double precision[], kinds text[], kind_deadlines double precision[],
+    after_queues text[] DEFAULT NULL, after_kinds text[] DEFAULT NULL,
+    after_priorities smallint[] DEFAULT NULL, after_run_ats timestamptz[] DEFAULT NULL,
+    after_ids bigint[] DEFAULT NULL
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
@@ -39,6 +45,8 @@ DECLARE
     lane_kinds text[];
     lane_priorities smallint[];
     lane_limits int[];
+    lane_run_ats timestamptz[];
+    lane_ids bigint[];
     heads bigint[];
     head_kinds text[];
     head_priorities smallint[];
@@ -64,9 +72,11 @@ BEGIN
         passed := '{}';
         LOOP
             heads := NULL;
-            SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(room)
-              INTO lanes, lane_kinds, lane_priorities, lane_limits
-              FROM awa.lanes(wanted.queue, kinds) AS l;
+            SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(room),
+                   array_agg(l.after_run_at), array_agg(l.after_id)
+              INTO lanes, lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids
+              FROM awa.lanes(wanted.queue, kinds, after_queues, after_kinds, after_priorities,
+                             after_run_ats, after_ids) AS l;
             IF EXISTS (SELECT FROM awa.jobs AS j
                         WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
                           AND j.state IN ('available', 'scheduled', 'retryable')) THEN
@@ -89,29 +99,38 @@ BEGIN
                 SELECT array_agg(g.kind) FILTER (WHERE g.head IS NULL),
                        array_agg(g.priority) FILTER (WHERE g.head IS NULL),
                        array_agg(g.most) FILTER (WHERE g.head IS NULL),
+                       array_agg(g.after_run_at) FILTER (WHERE g.head IS NULL),
+                       array_agg(g.after_id) FILTER (WHERE g.head IS NULL),
                        array_agg(g.head) FILTER (WHERE g.head IS NOT NULL),
                        array_agg(g.run_at) FILTER (WHERE g.head IS NOT NULL),
                        array_agg(g.run_lease) FILTER (WHERE g.head IS NOT NULL)
-                  INTO lane_kinds, lane_priorities, lane_limits, heads, head_run_ats, head_leases
+                  INTO lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids,
+                       heads, head_run_ats, head_leases
                   FROM (SELECT n.kind, n.priority, n.head, count(*)::int AS most,
+                               min(n.after_run_at) AS after_run_at, min(n.after_id) AS after_id,
                                min(n.run_at) AS run_at, min(n.run_lease) AS run_lease
                           FROM (SELECT * FROM (
-                                    SELECT l.kind, l.priority, w.run_at, w.id, NULL::bigint, NULL::bigint
-                                      FROM unnest(lane_kinds, lane_priorities) AS l (kind, priority)
+                                    SELECT l.kind, l.priority, l.after_run_at, l.after_id,
+                                           w.run_at, w.id, NULL::bigint, NULL::bigint
+                                      FROM unnest(lane_kinds, lane_priorities, lane_run_ats, lane_ids)
+                                           AS l (kind, priority, after_run_at, after_id)
                                      CROSS JOIN LATERAL (
                                            SELECT j.run_at, j.id FROM awa.jobs AS j
                                             WHERE j.queue = wanted.queue AND j.kind = l.kind
                                               AND j.priority = l.priority
                                               AND j.state IN ('available', 'scheduled', 'retryable')
                                               AND j.ordering_key IS NULL AND j.run_at <= at
+                                              AND (j.run_at, j.id) > (l.after_run_at, l.after_id)
                                               AND j.id <> ALL (passed)
                                             ORDER BY j.run_at, j.id LIMIT room) AS w
                                      UNION ALL
-                                    SELECT h.kind, h.priority, h.run_at, h.id, h.id, h.run_lease
+                                    SELECT h.kind, h.priority, NULL, NULL,
+                                           h.run_at, h.id, h.id, h.run_lease
                                       FROM unnest(heads, head_kinds, head_priorities, head_run_ats,
                                                   head_leases)
                                            AS h (id, kind, priority, run_at, run_lease)
-                                    ) AS w (kind, priority, run_at, id, head, run_lease)
+                                    ) AS w (kind, priority, after_run_at, after_id, run_at, id,
+                                            head, run_lease)
                                  ORDER BY awa.aged(w.priority, at - w.run_at, wanted.ageing),
                                           w.run_at, w.id
                                  LIMIT room) AS n
@@ -120,12 +139,14 @@ BEGIN
             SELECT array_agg(w.id),
                    bool_or(awa.holds(w.unique_states, w.state) <> awa.holds(w.unique_states, 'running'))
               INTO ids, rekeyed
-              FROM unnest(lane_kinds, lane_priorities, lane_limits) AS l (kind, priority, most)
+              FROM unnest(lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids)
+                   AS l (kind, priority, most, after_run_at, after_id)
              CROSS JOIN LATERAL (
                    SELECT j.id, j.unique_states, j.state FROM awa.jobs AS j
                     WHERE j.queue = wanted.queue AND j.kind = l.kind AND j.priority = l.priority
                       AND j.state IN ('available', 'scheduled', 'retryable')
                       AND j.ordering_key IS NULL AND j.run_at <= at
+                      AND (j.run_at, j.id) > (l.after_run_at, l.after_id)
                       AND j.id <> ALL (passed)
                     ORDER BY j.run_at, j.id LIMIT l.most
                     FOR UPDATE SKIP LOCKED) AS w;

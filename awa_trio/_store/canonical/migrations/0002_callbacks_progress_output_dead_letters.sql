@@ -89,3 +89,6 @@ DROP FUNCTION IF EXISTS awa.lanes(text, text[], double precision[]);
 DROP FUNCTION IF EXISTS awa.rescue(int, double precision, text[], double precision);
 DROP FUNCTION IF EXISTS awa.prune(double precision, double precision, int);
 DROP FUNCTION IF EXISTS awa.running(bigint);
+DROP FUNCTION IF EXISTS awa.claim(
+    bigint, text[], int[], double precision[], double precision[], text[], double precision[]);
+DROP FUNCTION IF EXISTS awa.lanes(text, text[]);
