@@ -13,6 +13,8 @@ from awa_trio._seam.values import Claimed, Passed, Want
 from awa_trio._store.sql import SqlStore
 from awa_trio.pg import Pool, TrioConnection
 
+from .test_ordering_on_canonical import register
+
 Connection = psycopg.Connection[Any]
 BATCH = 50
 
@@ -101,7 +103,7 @@ def claim(
 
 def test_lanes_that_are_not_named_are_read_from_their_heads(connection: Connection) -> None:
     """Whatever comes before, between and after those that are, in any order."""
-    [worker] = connection.execute("SELECT awa.register('w', 3600)").fetchone() or ()
+    worker = register(connection)
     ids = {
         (kind, priority): insert(connection, 4, kind, priority)
         for kind in ("k", "l", "stranger")
@@ -121,7 +123,7 @@ def test_lanes_that_are_not_named_are_read_from_their_heads(connection: Connecti
 
 
 def test_a_lane_that_is_named_and_empty_hides_no_other(connection: Connection) -> None:
-    [worker] = connection.execute("SELECT awa.register('w', 3600)").fetchone() or ()
+    worker = register(connection)
     [gone] = insert(connection, 1, "k", 1)
     assert claim(connection, worker, 1) == [gone]
     later = [*insert(connection, 1, "k", 2), *insert(connection, 1, "l", 3)]
