@@ -30,12 +30,10 @@ logger = logging.getLogger("awa_trio.worker")
 #: few that are: one claim for ten jobs costs the database hardly more than one for one.
 LINGER = 0.002
 
-#: Seconds before asking again for a job that is due and that someone else was claiming.
-CONTENDED = 0.01
-
-#: Seconds between two questions how long there is nothing to do. A queue whose jobs wait for
-#: one another by ordering keys has less to give than there is room for, all the time.
-ASK_EVERY = 0.01
+#: Seconds after a claim that found too little before asking when there is more. Whoever is
+#: told of jobs all the time claims again before, and need not ask. Doubled each time that
+#: something was due and could not be had: someone else was claiming it.
+QUIET = 0.025
 
 #: Slots woken ahead of the jobs they are to pick up.
 SPARES = 4
@@ -76,6 +74,15 @@ class Slots:
         """How far this worker has claimed in each lane, since it last looked from its head."""
         self._whole_at = -math.inf
         """When it is to look from there again."""
+        self.look_at = math.inf
+        """When a claim will find something, as far as is known."""
+        self.ask_at = math.inf
+        """When to ask for that moment again: soon after a claim that found too little, and
+        then every so often, because news can be missed."""
+        self.due = False
+        """Whether there was something to claim when that was last asked."""
+        self.fruitless = 0
+        """Claims in a row that found nothing although there was."""
 
     def want(self) -> Want:
         """What may be claimed now.
@@ -162,7 +169,6 @@ class Dispatcher:
         """Held while a claim is under way: what the rows say and what is held can differ."""
         self.claims = 0
         """Claims made."""
-        self._contended = 0
         self._more_comes = False
         self._closing = False
 
@@ -249,21 +255,19 @@ class Dispatcher:
 
     async def claim(self, attempts: trio.Nursery) -> None:
         """Claim and start jobs until cancelled; slots run in ``attempts``."""
-        poll_at = ask_at = trio.current_time()
         gather_by = math.inf
-        pause = self._timings.poll_interval
         failures = 0
+        for slots in self._queues.values():
+            slots.ask_at = trio.current_time() + self._pause()
         while True:
-            now = trio.current_time()
-            if now >= poll_at:
-                poll_at = now + pause * self._random.uniform(0.75, 1.25)
-                self.got_work()
             self._news = trio.Event()
+            await self._look_again()
+            now = trio.current_time()
             wanted = [s for s in self._queues.values() if s.may_have_more and s.free > 0]
             if self.waiting >= self._max_waiting:
                 wanted = []
             if not wanted:
-                with trio.move_on_at(poll_at):
+                with trio.move_on_at(self._next_look()):
                     await self._news.wait()
                 continue
             if self._more_comes and now < gather_by:
@@ -277,7 +281,7 @@ class Dispatcher:
             if all(s.free < s.settings.max_workers // 8 for s in wanted):
                 await trio.sleep(LINGER)
             try:
-                short = await self._claim(wanted, attempts)
+                await self._claim(wanted, attempts)
             except (Transient, LockTimeout, trio.TooSlowError) as error:
                 failures += 1
                 self._uncertain()
@@ -287,20 +291,45 @@ class Dispatcher:
                 await trio.sleep(delay)
                 continue
             failures = 0
-            if short and trio.current_time() < ask_at:
-                poll_at = min(poll_at, ask_at)
-            elif short:
-                ask_at = trio.current_time() + ASK_EVERY
-                poll_at = min(poll_at, trio.current_time() + await self._due_in(short))
 
-    async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> list[Slots]:
-        """Claim once; return the queues that had less than there was room for."""
+    def _pause(self) -> float:
+        """Seconds until a queue is asked although there was no news."""
+        return self._timings.poll_interval * self._random.uniform(0.75, 1.25)
+
+    def _next_look(self) -> float:
+        looks = (min(slots.look_at, slots.ask_at) for slots in self._queues.values())
+        return min(looks, default=math.inf)
+
+    async def _look_again(self) -> None:
+        """Find out which queues have something to claim by now, without news of it."""
+        now = trio.current_time()
+        asked = []
+        for slots in self._queues.values():
+            if slots.look_at <= now:
+                slots.look_at = math.inf
+                slots.may_have_more = True
+            if slots.ask_at <= now:
+                slots.ask_at = now + self._pause()
+                if not slots.may_have_more:
+                    asked.append(slots)
+        if not asked:
+            return
+        due = await self._due_in(asked)
+        for slots in asked:
+            slots.due = due == 0
+            slots.look_at = trio.current_time() + due
+            if slots.due:
+                slots.look_at = math.inf
+                slots.may_have_more = True
+
+    async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> None:
+        """Claim once."""
         worker_id = await self._worker_id()
         async with self.lock:
             # Attempts that have waited may have taken slots meanwhile.
             wanted = [slots for slots in wanted if slots.free > 0]
             if not wanted:
-                return []
+                return
             wants = [slots.want() for slots in wanted]
             for slots, want in zip(wanted, wants, strict=True):
                 # News that comes while the claim is under way must not be forgotten.
@@ -320,7 +349,7 @@ class Dispatcher:
             except Fenced:
                 self._fenced(worker_id)
                 self.got_work()
-                return []
+                return
             except BaseException:
                 for slots in wanted:
                     slots.may_have_more = True
@@ -329,13 +358,16 @@ class Dispatcher:
                 for slots in wanted:
                     slots.promised = 0
                     self._hand_over(slots)
-        short = []
         for slots, want in zip(wanted, wants, strict=True):
-            if slots.got(got[want.queue], want):
+            found = got[want.queue]
+            slots.fruitless = slots.fruitless + 1 if slots.due and not found else 0
+            slots.due = False
+            slots.look_at = math.inf
+            if slots.got(found, want):
                 slots.may_have_more = True
-            elif not slots.may_have_more:
-                short.append(slots)
-        return short
+            else:
+                quiet = min(QUIET * 2 ** min(slots.fruitless, 10), self._pause())
+                slots.ask_at = trio.current_time() + quiet
 
     def _tell(
         self, worker_id: int, wants: Sequence[Want], jobs: Sequence[Claimed], seconds: float
@@ -345,17 +377,17 @@ class Dispatcher:
         claimed = events.Claimed(worker_id, queues, tuple(map(events.ref, jobs)), seconds)
         self._observers.tell(claimed)
 
-    async def _due_in(self, short: Sequence[Slots]) -> float:
-        """Seconds until a queue that had too little has something again, by itself."""
+    async def _due_in(self, asked: Sequence[Slots]) -> float:
+        """Seconds until one of these queues has something to claim, as far as is known.
+
+        If that cannot be had, 0: the claim will say what is wrong.
+        """
         try:
             with trio.fail_after(self._timings.call_timeout):
-                due = await self._store.next_due([s.queue for s in short], list(self._kinds))
+                due = await self._store.next_due([s.queue for s in asked], list(self._kinds))
         except (StoreError, trio.TooSlowError):
-            return math.inf
-        if due is None:
-            return math.inf
-        self._contended = self._contended + 1 if due == 0 else 0
-        return max(due, CONTENDED * 2**self._contended) if self._contended < 10 else math.inf
+            return 0.0
+        return math.inf if due is None else due
 
     def _start(self, attempt: Attempt, attempts: trio.Nursery) -> None:
         slots = self._queues[attempt.claimed.queue]

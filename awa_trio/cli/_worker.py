@@ -23,6 +23,7 @@ from .. import (
     connect,
     run_worker,
 )
+from ._collector import spare_the_collector
 from ._errors import CommandFailed, ProgramBroken, UsageError
 from ._options import Dsn, load_app, user_frames
 from ._output import note, visible_lines
@@ -86,6 +87,7 @@ async def worker(
             _print_traceback(broken.__cause__)
         raise
     observers = [_telemetry()] if telemetry else []
+    spare_the_collector()
     async with connect(dsn, app=loaded, prepare=prepare, observers=observers) as client:
         run = partial(
             run_worker,

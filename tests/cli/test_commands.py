@@ -624,6 +624,27 @@ def test_a_worker_runs_jobs_and_drains_at_the_first_signal(
     assert state(migrated, late) == "available"
 
 
+@pytest.mark.parametrize("own", [None, 1234])
+def test_a_worker_spares_the_collector_unless_the_app_has_decided(
+    folder: Path, migrated: str, own: int | None
+) -> None:
+    program = (
+        APP
+        + "\n@app.task(kind='collector')\nasync def collector(job: awa.Job[dict]) -> None:\n"
+    )
+    program += "    job.set_output([gc.get_threshold()[0], gc.get_freeze_count()])\nimport gc\n"
+    program += "" if own is None else f"gc.set_threshold({own})\n"
+    (folder / "program.py").write_text(program)
+    job = enqueue(migrated, "collector", "{}")
+    with cli("worker", "program:app", dsn=migrated, cwd=folder):
+        until(migrated, job, "completed")
+    with psycopg.connect(migrated) as connection:
+        row = connection.execute("SELECT output FROM awa.jobs WHERE id = %s", [job]).fetchone()
+    assert row is not None
+    threshold, frozen = row[0]
+    assert (threshold, frozen > 0) == ((10_000, True) if own is None else (own, False))
+
+
 def test_the_second_signal_means_now(folder: Path, migrated: str) -> None:
     slow = enqueue(migrated, "slow", '{"seconds": 60}', queue="slow")
     with cli(

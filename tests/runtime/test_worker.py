@@ -13,6 +13,7 @@ import trio
 
 import awa_trio as awa
 from awa_trio._core.codec import Codec
+from awa_trio._core.job import PreparedInsert
 from awa_trio._store.memory import MemoryStore
 
 from .rig import Next, Rig, Work
@@ -935,6 +936,26 @@ async def _break_later(rig: Rig, method: str, bug: Any) -> None:
     await rig.enqueue()
 
 
+async def test_an_idle_worker_asks_and_does_not_claim() -> None:
+    """A claim writes: it holds the worker's row."""
+    rig = Rig(nothing)
+    async with rig.working() as worker:
+        await trio.sleep(10)
+        claims = worker.statistics().claims
+        await trio.sleep(100)
+        assert worker.statistics().claims == claims
+
+
+async def test_a_job_that_nobody_tells_of_is_found_by_asking() -> None:
+    rig = Rig(nothing)
+    async with rig.working():
+        await trio.sleep(10)
+        job = PreparedInsert("work", "default", b'{"n":0}')
+        [enqueued] = await rig.backend.store.enqueue([job], notify=False)
+        await trio.sleep(2)
+        assert await rig.state(enqueued.id) is S.COMPLETED
+
+
 @pytest.mark.parametrize("method", ["claim", "lead", "rescue", "running"])
 async def test_a_service_that_the_database_fails_starts_again(method: str) -> None:
     rig = Rig(nothing)
@@ -950,9 +971,8 @@ async def test_a_service_that_the_database_fails_starts_again(method: str) -> No
     async with rig.working() as worker:
         await trio.sleep(1)
         rig.backend.broken[method] = fail
-        await trio.sleep(200)
         job_id = await rig.enqueue()
-        await trio.sleep(10)
+        await trio.sleep(210)
         assert await rig.state(job_id) is S.COMPLETED
         assert worker.statistics().leads
     assert failures > 5

@@ -10,6 +10,7 @@ import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio.cli._collector import spare_the_collector
 
 from . import Handle, Producer, Settled
 
@@ -99,7 +100,10 @@ class Canonical:
     package: ClassVar[str] = "awa-trio"
     backend: ClassVar[str] = "trio"
     uvloop: ClassVar[bool] = False
-    settings: ClassVar[Mapping[str, object]] = {"max_workers": SLOTS}
+    settings: ClassVar[Mapping[str, object]] = {
+        "max_workers": SLOTS,
+        "garbage collector": "as awa-trio worker sets it",
+    }
     bulk: ClassVar[int] = 5_000
     analyze: ClassVar[bool] = False
     share: ClassVar[Mapping[str, float]] = {}
@@ -122,6 +126,7 @@ class Canonical:
     async def working(self, dsn: str, told: Handle) -> AsyncIterator[Settled]:
         global _told
         _told = told
+        spare_the_collector()
         async with (
             awa.connect(dsn, app=app) as client,
             trio.open_nursery() as nursery,
