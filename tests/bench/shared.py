@@ -254,7 +254,8 @@ def idle(database: Database, name: str, seconds: int) -> Result:
         database.settle_down()
         worker.say({"do": "work", "tell": 0})
         worker.hear()
-        time.sleep(2 * QUIET)
+        # A session that rests reports what it did at its start only after ten seconds.
+        time.sleep(max(2 * QUIET, min(seconds, 12)))
         [(connections,)] = database.rows(
             "SELECT count(*) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
