@@ -43,21 +43,20 @@ BEGIN
         RETURN NULL;
     END IF;
     IF locked.claims IS NOT NULL THEN
-        WITH ended AS MATERIALIZED (
-            SELECT c.number AS claim, c.segment, p.number, p.job_id
-              FROM awa.lane_claims AS c
-             CROSS JOIN LATERAL (
-                   SELECT c.ids - coalesce(range_agg(e.ids), '{}') AS ids FROM awa.lane_ends AS e
-                    WHERE e.segment = c.segment AND e.claim = c.number) AS o
-              JOIN (SELECT u.job_id, u.number::int
-                      FROM unnest(job_ids, run_leases, from_states, to_states, attempts,
-                                  new_errors, tokens, outputs) WITH ORDINALITY
-                           AS u (job_id, run_lease, from_state, to_state, attempt, error, token,
-                                 output, number)
-                     WHERE u.run_lease = 1 AND u.from_state = 'running' AND u.to_state = 'completed'
-                       AND u.attempt = 1 AND u.error IS NULL AND u.token IS NULL
-                       AND u.output IS NULL) AS p ON o.ids @> p.job_id
-             WHERE c.number = ANY (locked.claims)),
+        WITH open AS MATERIALIZED (
+            SELECT c.number AS claim, c.segment,
+                   c.ids - (SELECT coalesce(range_agg(e.ids), '{}') FROM awa.lane_ends AS e
+                             WHERE e.segment = c.segment AND e.claim = c.number) AS ids
+              FROM awa.lane_claims AS c WHERE c.number = ANY (locked.claims)),
+        ended AS MATERIALIZED (
+            SELECT o.claim, o.segment, u.number::int, u.job_id
+              FROM unnest(job_ids, run_leases, from_states, to_states, attempts,
+                          new_errors, tokens, outputs) WITH ORDINALITY
+                   AS u (job_id, run_lease, from_state, to_state, attempt, error, token,
+                         output, number)
+              JOIN open AS o ON o.ids @> u.job_id
+             WHERE u.run_lease = 1 AND u.from_state = 'running' AND u.to_state = 'completed'
+               AND u.attempt = 1 AND u.error IS NULL AND u.token IS NULL AND u.output IS NULL),
         written AS (
             INSERT INTO awa.lane_ends (segment, claim, completed, ids)
             SELECT e.segment, e.claim, true, range_agg(int8range(e.job_id, e.job_id + 1))

@@ -17,16 +17,14 @@ AS $$
 BEGIN
     IF claims IS NOT NULL THEN
         WITH open AS MATERIALIZED (
-            SELECT c.number, c.segment, c.worker_id, c.claimed_at, c.deadline, i.id
-              FROM awa.lane_claims AS c
-             CROSS JOIN LATERAL (
-                   SELECT c.ids - coalesce(range_agg(e.ids), '{}') AS ids FROM awa.lane_ends AS e
-                    WHERE e.segment = c.segment AND e.claim = c.number) AS o
-              JOIN unnest(job_ids) AS i (id) ON o.ids @> i.id
-             WHERE c.number = ANY (claims)),
+            SELECT c.number, c.segment, c.worker_id, c.claimed_at, c.deadline,
+                   c.ids - (SELECT coalesce(range_agg(e.ids), '{}') FROM awa.lane_ends AS e
+                             WHERE e.segment = c.segment AND e.claim = c.number) AS ids
+              FROM awa.lane_claims AS c WHERE c.number = ANY (claims)),
         gone AS (
-            DELETE FROM awa.lane_jobs AS b USING open AS o
-             WHERE b.segment = o.segment AND b.id = o.id
+            DELETE FROM awa.lane_jobs AS b
+             USING unnest(job_ids) AS i (id) JOIN open AS o ON o.ids @> i.id
+             WHERE b.segment = o.segment AND b.id = i.id
             RETURNING b.*, o.number, o.worker_id, o.claimed_at, o.deadline AS claim_deadline),
         ended AS (
             INSERT INTO awa.lane_ends (segment, claim, completed, ids)
