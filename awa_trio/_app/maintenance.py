@@ -6,12 +6,36 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import psycopg
+from psycopg.rows import class_row
 
 from .._core.arguments import check_whole
 from .._core.errors import ConfigurationError
 from .connections import Opener
 from .schema import Engine, check_schema, check_server, read_engine, read_status, schema
+
+
+@attrs.frozen
+class StoragePart:
+    """A part of what the jobs take up."""
+
+    part: str
+    """Its name: ``rows``, or a segment."""
+    condition: str
+    """What it is good for at present."""
+    jobs: int
+    """Roughly how many jobs are in it, as PostgreSQL's statistics say."""
+    bytes: int
+    """Its size on disk, with its indexes."""
+
+
+@attrs.frozen
+class StorageStatus:
+    """How a database keeps its jobs, and what they take up."""
+
+    engine: Engine
+    parts: tuple[StoragePart, ...]
 
 
 @asynccontextmanager
@@ -83,11 +107,38 @@ async def schema_status(dsn: str = "") -> tuple[int, int]:
     return status.version, schema().version
 
 
+async def storage_status(dsn: str = "") -> StorageStatus:
+    """Return which engine a database has, and what its jobs take up.
+
+    Args:
+      dsn: as `connect` takes it.
+
+    Raises:
+      ConfigurationError: the DSN cannot be parsed.
+      DatabaseUnavailable: the server cannot be reached.
+      SchemaMissing: the database has no ``awa`` schema.
+      SchemaOlder: it has one that is older than this release needs.
+      SchemaNewer: it has one that this release is too old for.
+      SchemaUnversioned: it has one that does not say its version.
+    """
+    async with _connection(dsn) as connection:
+        await check_schema(connection)
+        engine = await read_engine(connection) or Engine.CANONICAL
+        cursor = connection.cursor(row_factory=class_row(StoragePart))
+        await cursor.execute("SELECT * FROM awa.storage()")
+        parts = await cursor.fetchall()
+    return StorageStatus(engine, tuple(parts))
+
+
 def schema_script(since: int = 0, *, engine: Engine | str = Engine.CANONICAL) -> str:
     """Return the SQL that `migrate` would run on a database of version ``since``; 0 for none.
 
+    Args:
+      since: the version.
+      engine: the engine that the database is to have; it is canonical.
+
     Raises:
-      ValueError: this release knows no such version.
+      ValueError: this release knows no such version, or no such engine.
       TypeError: it is no int.
     """
     check_whole("since", since, 0, schema().version)

@@ -47,6 +47,7 @@ RENAMED = {
     "register_callback": "register_callback_of_row",
     "rescue": "rescue_rows",
     "running": "running_rows",
+    "storage": "storage_of_rows",
 }
 
 

@@ -129,22 +129,21 @@ class Schema:
         """Return the SQL that brings a database from version ``since`` to the latest.
 
         Empty if that is the latest. Meant to be read, and run with psql by those who let
-        no program run DDL: it is what `migrate` runs.
+        no program run DDL: it is what `migrate` runs. For an engine with migrations of its
+        own, the database is one that has none of them.
         """
-        if since >= self.version:
+        if since >= self.version and not self.own_migrations:
             return ""
-        return "\n".join(["BEGIN;", *self._statements(since), "COMMIT;", ""])
+        return "\n".join(["BEGIN;", *self._statements(since, 0), "COMMIT;", ""])
 
-    def _statements(self, since: int, own_since: int | None = None) -> list[str]:
+    def _statements(self, since: int, own_since: int) -> list[str]:
         parts = [f"SELECT pg_advisory_xact_lock({self._lock});"]
         if since == 0:
             parts += [
                 f"CREATE SCHEMA IF NOT EXISTS {self.name};",
                 _VERSION_TABLE.format(name=self.name),
             ]
-        parts += [
-            m.sql for m in self._missing(since, since if own_since is None else own_since)
-        ]
+        parts += [m.sql for m in self._missing(since, own_since)]
         # Bodies may name functions that come later.
         parts.append("SET LOCAL check_function_bodies = off;")
         parts += self.functions
