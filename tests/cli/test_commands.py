@@ -831,6 +831,37 @@ def follow_ups(dsn: str) -> list[int]:
         return [int(row[0]) for row in rows]
 
 
+# ---- engines
+
+
+def test_the_engine_is_chosen_once_and_shown(dsn: str, capsys: Capture) -> None:
+    assert run(["migrate", "--dsn", dsn]) == 0
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    shown = capsys.readouterr().out
+    assert "the engine is canonical" in shown
+    assert "migrate --engine segmented" in shown
+    assert run(["migrate", "--engine", "segmented", "--dsn", dsn]) == 0
+    assert "applied 0002_lanes" in capsys.readouterr().out
+    assert run(["migrate", "--engine", "segmented", "--dsn", dsn]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    shown = capsys.readouterr().out
+    assert "the engine is segmented" in shown
+    assert "new jobs are appended here" in shown
+    assert run(["migrate", "--engine", "canonical", "--dsn", dsn]) == 1
+    assert "migrate without an engine" in capsys.readouterr().err
+    assert run(["migrate", "--engine", "fast", "--dsn", dsn]) == 2
+
+
+def test_the_script_of_an_engine_makes_it(dsn: str, capsys: Capture) -> None:
+    for arguments in ([], ["--since", "2", "--engine", "segmented"]):
+        assert run(["migrate", "--sql", *arguments]) == 0
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(capsys.readouterr().out.encode())
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    assert "the engine is segmented" in capsys.readouterr().out
+
+
 # ---- dead letters
 
 
