@@ -668,18 +668,16 @@ def test_no_hot_statement_scans_a_table(name: str, connection: Connection) -> No
         settle(connection, None, ids[-5:], "cancelled", was="available", lease=0)
     else:
         connection.execute(PLANS[name].replace("(1", f"({worker}").encode())
-    scanned = [
-        found
-        for plan in plans
-        if "plan:" in plan
-        for found in scans(json.loads(plan.split("plan:", 1)[1])["Plan"])
-    ]
+    trees = [json.loads(plan.split("plan:", 1)[1])["Plan"] for plan in plans if "plan:" in plan]
+    scanned = [found for tree in trees for found in scans(tree)]
+    # A plan that seems to cost more is compiled first, which takes longer than to run it.
+    assert max(tree["Total Cost"] for tree in trees) < 100_000 or name in {"running", "sweep"}
     assert len(plans) >= 2
     assert [of for of in scanned if of not in SMALL] == []
 
 
 #: Of one row, or a handful.
-SMALL = {"segment_numbers", "segments", "lane_sweep", "workers", "lane_turns"}
+SMALL = {"segments", "lane_sweep", "workers", "lane_turns"}
 
 
 def scans(plan: dict[str, Any]) -> Iterator[str]:

@@ -43,7 +43,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    number := (SELECT s.last_value FROM awa.segment_numbers AS s);
+    number := pg_sequence_last_value('awa.segment_numbers');
     LOOP
         INSERT INTO awa.lane_jobs
                (segment, id, kind, queue, args, priority, max_attempts, metadata, tags,
@@ -52,7 +52,7 @@ BEGIN
                 nullif(tags, '{}'), unique_key,
                 CASE WHEN unique_key IS NOT NULL THEN unique_states END, deadline);
         -- As in awa.insert_jobs.
-        current := (SELECT s.last_value FROM awa.segment_numbers AS s);
+        current := pg_sequence_last_value('awa.segment_numbers');
         EXIT WHEN current = number;
         DELETE FROM awa.lane_jobs AS b WHERE b.segment = awa.segment_of(number) AND b.id = enqueue.id;
         number := current;

@@ -23,7 +23,7 @@ SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_
 AS $$
 #variable_conflict use_column
 DECLARE
-    number bigint := (SELECT s.last_value FROM awa.segment_numbers AS s);
+    number bigint := pg_sequence_last_value('awa.segment_numbers');
     current bigint;
     appended bigint;
 BEGIN
@@ -40,7 +40,7 @@ BEGIN
          WHERE n.id IS NOT NULL
            AND awa.goes_in_lane(n.run_at, n.ordering_key, n.unique_key, n.unique_states);
         GET DIAGNOSTICS appended = ROW_COUNT;
-        current := (SELECT s.last_value FROM awa.segment_numbers AS s);
+        current := pg_sequence_last_value('awa.segment_numbers');
         EXIT WHEN current = number;
         DELETE FROM awa.lane_jobs AS b
          WHERE b.segment = awa.segment_of(number) AND b.id = ANY (ids);

@@ -23,6 +23,7 @@ AS $$
                       AND (c.xid, c.number) <= (w.upto_xid, w.upto_number)) AS c
              CROSS JOIN LATERAL (
                    SELECT coalesce(range_agg(e.ids), '{}') AS ids FROM awa.lane_ends AS e
-                    WHERE e.segment = c.segment AND e.claim = c.number) AS e) AS o
+                    WHERE e.segment = c.segment AND e.claim = c.number) AS e
+             WHERE w.only_row) AS o
      WHERE NOT isempty(o.ids)
 $$;

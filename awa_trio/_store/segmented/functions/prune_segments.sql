@@ -12,11 +12,11 @@
 -- is being drained, against those that would append to it, if none does.
 CREATE OR REPLACE FUNCTION awa.prune_segments(completed double precision, most int) RETURNS int
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    newest bigint := (SELECT n.last_value FROM awa.segment_numbers AS n);
+    newest bigint := pg_sequence_last_value('awa.segment_numbers');
     expired timestamptz := clock_timestamp() - make_interval(secs => least(completed, 1e9));
     removed int := 0;
     place record;

@@ -19,7 +19,7 @@ DECLARE
 BEGIN
     FOR here IN SELECT s.segment FROM awa.segments AS s
                  WHERE NOT s.drained
-                   AND s.number <= (SELECT n.last_value FROM awa.segment_numbers AS n)
+                   AND s.number <= pg_sequence_last_value('awa.segment_numbers')
                  ORDER BY s.number
     LOOP
         SELECT b.kind, b.priority INTO lane FROM awa.lane_jobs AS b

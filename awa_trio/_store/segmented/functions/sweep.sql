@@ -12,7 +12,7 @@
 CREATE OR REPLACE FUNCTION awa.sweep(deadline_slack double precision) RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -41,12 +41,12 @@ BEGIN
              WHERE c.number = ANY (lost));
         PERFORM awa.move_to_rows(moving, lost, '{}');
     END IF;
-    PERFORM FROM awa.lane_sweep FOR UPDATE SKIP LOCKED;
+    PERFORM FROM awa.lane_sweep AS w WHERE w.only_row FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         WITH open AS MATERIALIZED (SELECT c.xid, c.number FROM awa.open_claims() AS c),
         first AS (
             SELECT o.xid, o.number FROM open AS o CROSS JOIN awa.lane_sweep AS w
-             WHERE (o.xid, o.number) > (w.upto_xid, w.upto_number)
+             WHERE w.only_row AND (o.xid, o.number) > (w.upto_xid, w.upto_number)
              ORDER BY o.xid, o.number LIMIT 1),
         next AS (
             SELECT c.xid, c.number
@@ -56,7 +56,8 @@ BEGIN
                     WHERE (c.xid, c.number) > (w.upto_xid, w.upto_number)
                       AND NOT EXISTS (SELECT FROM first AS f
                                        WHERE (c.xid, c.number) >= (f.xid, f.number))
-                    ORDER BY c.xid DESC, c.number DESC LIMIT 1) AS c)
+                    ORDER BY c.xid DESC, c.number DESC LIMIT 1) AS c
+             WHERE w.only_row)
         UPDATE awa.lane_sweep AS w
            SET upto_xid = n.xid, upto_number = n.number,
                open_xids = ARRAY(
@@ -66,7 +67,7 @@ BEGIN
                     UNION
                    SELECT x FROM pg_snapshot_xip(pg_current_snapshot()) AS x
                     WHERE x > w.upto_xid AND x < n.xid)
-          FROM next AS n;
+          FROM next AS n WHERE w.only_row;
     END IF;
 END
 $$;
