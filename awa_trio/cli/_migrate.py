@@ -7,9 +7,8 @@ from typing import Annotated
 import psycopg
 from cyclopts import Parameter
 
-from .. import Engine
+from .. import Engine, schema_script, schema_status
 from .. import migrate as migrate_database
-from .. import schema_script, schema_status
 from ._errors import CommandFailed, UsageError
 from ._options import Dsn, connect_once
 from ._output import say

@@ -473,5 +473,11 @@ class TestOnCanonical(Canary):
         assert CANARY not in log.read_text()
 
 
+class TestOnSegmented(TestOnCanonical):
+    @pytest.fixture
+    def migrated(self, segmented: str) -> str:
+        return segmented
+
+
 #: For the command line.
 app = make_app()
