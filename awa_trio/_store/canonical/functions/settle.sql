@@ -69,7 +69,8 @@ BEGIN
     END IF;
 
     done := awa.complete_in_lanes(
-        job_ids, run_leases, from_states, to_states, attempts, new_errors, tokens, outputs);
+        worker, job_ids, run_leases, from_states, to_states, attempts, new_errors, tokens,
+        outputs);
     applied := done;
     IF done IS NULL OR cardinality(done) < cardinality(job_ids) THEN
         WITH moved AS (

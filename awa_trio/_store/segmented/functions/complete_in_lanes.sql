@@ -1,5 +1,6 @@
 -- complete_in_lanes: complete the jobs of a set that are in lanes; move others out of them.
 --
+--   worker         bigint           whose attempts these are; null for others
 --   job_ids        bigint[]         plans, as for awa.settle: the job
 --   run_leases     bigint[]           guard: the lease it was claimed under, or read with
 --   from_states    awa.job_state[]    guard: the state it is in
@@ -9,12 +10,16 @@
 --   tokens         text[]             guard: the callback it expects
 --   outputs        json[]             what it leaves for people to read
 --
--- Returns the numbers of the plans that are done with: completions that leave nothing but the
--- fact. Of all others, the jobs are in awa.jobs when this returns; null if that is all.
+-- Returns the numbers of the plans that are done with: completions by a worker that leave nothing
+-- but the fact. Of all others, the jobs are in awa.jobs when this returns; null if that is all.
+--
+-- What is said here of a job is said under a lock, after a look at what was said before. A
+-- transaction that keeps its first snapshot cannot look: there a completion takes the job out of
+-- its lane, and fails if someone else has.
 --
 -- Locks: as awa.lock_in_lanes.
 CREATE OR REPLACE FUNCTION awa.complete_in_lanes(
-    job_ids bigint[], run_leases bigint[], from_states awa.job_state[], to_states awa.job_state[],
+    worker bigint, job_ids bigint[], run_leases bigint[], from_states awa.job_state[], to_states awa.job_state[],
     attempts int[], new_errors text[], tokens text[], outputs json[]
 ) RETURNS int[]
 LANGUAGE plpgsql
@@ -42,7 +47,9 @@ BEGIN
     IF locked.claims IS NULL AND locked.unclaimed = '{}' THEN
         RETURN NULL;
     END IF;
-    IF locked.claims IS NOT NULL THEN
+    IF locked.claims IS NOT NULL AND worker IS NOT NULL
+       AND current_setting('transaction_isolation') = 'read committed'
+    THEN
         WITH open AS MATERIALIZED (
             SELECT c.number AS claim, c.segment,
                    c.ids - (SELECT coalesce(range_agg(e.ids), '{}') FROM awa.lane_ends AS e

@@ -11,6 +11,9 @@
 --   running      boolean  whether the attempt runs under this lease, at this moment; the
 --                         settlement has the last word
 --
+-- A transaction that keeps its first snapshot could not complete a job that leaves its lane
+-- meanwhile: AW003, and the caller is to let it leave first (awa.carry), and begin again.
+--
 -- Locks: none. The transaction is the handler's, and may take its time; whoever rescues
 -- or cancels the job must not wait for it.
 CREATE OR REPLACE FUNCTION awa.join_transaction(
@@ -21,6 +24,10 @@ LANGUAGE plpgsql
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed'
+       AND EXISTS (SELECT FROM awa.lane_jobs AS b WHERE b.id = job_id) THEN
+        RAISE EXCEPTION 'job % is in a lane', job_id USING ERRCODE = 'AW003';
+    END IF;
     SELECT r.identity, r.transaction,
            r.running OR run_lease = 1 AND EXISTS (
                SELECT FROM awa.lane_states AS s
