@@ -685,3 +685,150 @@ def scans(plan: dict[str, Any]) -> Iterator[str]:
         yield plan["Relation Name"]
     for child in plan.get("Plans", ()):
         yield from scans(child)
+
+
+# ---- everything at once
+
+
+def test_nothing_is_lost_or_done_twice_while_the_ring_turns(segmented: str) -> None:
+    """Producers, workers that complete, fail, cancel and die, upkeep that prunes at once, and
+    one who reads for long: each job that was committed ends once."""
+    stop = threading.Event()
+    produced: list[int] = []
+    ended: list[int] = []
+    failures: list[BaseException] = []
+
+    def connect() -> Connection:
+        connection = psycopg.connect(segmented, autocommit=True)
+        connection.execute("SET lock_timeout = '20s'")
+        return connection
+
+    def produce(chance: random.Random) -> None:
+        with connect() as connection:
+            for _ in range(60):
+                connection.execute(
+                    chance.choice(["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"])
+                )
+                ids = enqueue_many(connection, chance.randrange(1, 30))
+                ids += [enqueue(connection, "l") for _ in range(chance.randrange(3))]
+                if chance.random() < 0.2:
+                    connection.execute("ROLLBACK")
+                else:
+                    connection.execute("COMMIT")
+                    produced.extend(ids)
+
+    def applied(stale: list[int], ids: list[int]) -> list[int]:
+        return [job_id for job_id in ids if job_id not in set(stale)]
+
+    def work(chance: random.Random) -> None:
+        with connect() as connection:
+            worker = register(connection, 0.2)
+            while True:
+                last = stop.is_set()
+                try:
+                    held = connection.execute(
+                        CLAIM.replace("SELECT id", "SELECT id, run_lease").encode(),
+                        (worker, chance.randrange(1, 40)),
+                    ).fetchall()
+                    if chance.random() < 0.1:
+                        worker = register(connection, 0.2)  # and never says what became of them
+                        continue
+                    for lease in {lease for _, lease in held}:
+                        ids = [job_id for job_id, of in held if of == lease]
+                        chance.shuffle(ids)
+                        for to in ("completed", "failed", "retryable", "cancelled"):
+                            some = (
+                                ids[:: chance.choice([1, 1, 2, 5])]
+                                if to == "completed"
+                                else ids[:1]
+                            )
+                            ids = [job_id for job_id in ids if job_id not in set(some)]
+                            if some:
+                                who = None if to == "cancelled" else worker
+                                stale = settle(connection, who, some, to, lease=lease)
+                                if to != "retryable":
+                                    ended.extend(applied(stale, some))
+                    assert one(connection, "SELECT awa.beat(%s)", worker)
+                except (psycopg.DatabaseError, AssertionError) as error:
+                    if isinstance(error, psycopg.DatabaseError) and error.sqlstate != "AW001":
+                        raise
+                    worker = register(connection, 0.2)
+                    continue
+                if last and not held and not unsettled(connection):
+                    return
+
+    def unsettled(connection: Connection) -> bool:
+        return bool(
+            connection.execute(
+                "SELECT FROM awa.list_jobs('{available,running,retryable}', NULL, NULL, NULL, NULL, 1)"
+            ).fetchall()
+        )
+
+    def rescue(chance: random.Random) -> None:
+        with connect() as connection:
+            while not over.is_set():
+                lost = connection.execute(
+                    "SELECT id, run_lease FROM awa.rescue(100, 1, '{k,l}', 'infinity')"
+                ).fetchall()
+                for job_id, lease in lost:
+                    settle(connection, None, [job_id], "retryable", lease=lease)
+
+    def cancel(chance: random.Random) -> None:
+        with connect() as connection:
+            while not over.is_set():
+                waiting = connection.execute(
+                    "SELECT id FROM awa.list_jobs('{available}', NULL, NULL, NULL, NULL, 5)"
+                    " WHERE run_lease = 0"
+                ).fetchall()
+                ids = [row[0] for row in waiting]
+                if ids:
+                    stale = settle(connection, None, ids, "cancelled", was="available", lease=0)
+                    ended.extend(applied(stale, ids))
+
+    def upkeep(chance: random.Random) -> None:
+        with connect() as connection:
+            while not over.is_set():
+                connection.execute("UPDATE awa.segments SET opened_at = '-infinity'")
+                one(connection, "SELECT awa.prune(0, 0, 0, 50)")
+
+    def read(chance: random.Random) -> None:
+        with connect() as connection:
+            while not over.is_set():
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                states(connection)
+                over.wait(0.05)
+                states(connection)
+                connection.execute("COMMIT")
+
+    over = threading.Event()
+
+    def run(target: Any, seed: int) -> None:
+        try:
+            target(random.Random(seed))
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+            over.set()
+
+    def begin(*targets: Any) -> list[threading.Thread]:
+        threads = [threading.Thread(target=run, args=(t, n)) for n, t in enumerate(targets)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    others = begin(rescue, cancel, upkeep, read)
+    producers = begin(produce, produce, produce)
+    workers = begin(work, work, work)
+    for thread in producers:
+        thread.join()
+    stop.set()
+    for thread in workers:
+        thread.join()
+    over.set()
+    for thread in others:
+        thread.join()
+    assert failures == []
+    assert sorted(ended) == sorted(produced)
+    assert len(produced) > 500
+    with connect() as connection:
+        assert current(connection) >= 3, "the ring turned"
