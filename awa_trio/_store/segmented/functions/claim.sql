@@ -67,11 +67,10 @@ BEGIN
         at := clock_timestamp();
         IF NOT waiting AND cardinality(lane_kinds) = 1 THEN
             RETURN QUERY
-            SELECT t.* FROM awa.take(
+            SELECT * FROM awa.take(
                    worker, lane_segments[1], wanted.queue, lane_kinds[1], lane_priorities[1],
                    wanted.most,
-                   coalesce(kind_deadlines[array_position(kinds, lane_kinds[1])], wanted.deadline)) AS t
-             ORDER BY t.run_at, t.id;
+                   coalesce(kind_deadlines[array_position(kinds, lane_kinds[1])], wanted.deadline));
             CONTINUE;
         END IF;
         IF waiting THEN

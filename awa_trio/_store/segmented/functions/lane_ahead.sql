@@ -17,8 +17,8 @@ CREATE OR REPLACE FUNCTION awa.lane_ahead(
     in_segment smallint, in_queue text, in_kind text, in_priority smallint,
     after_xid xid8, after_id bigint, open_xids xid8[], open_ids bigint[], most int
 ) RETURNS TABLE (
-    id bigint, xid xid8, created_at timestamptz, max_attempts smallint, deadline double precision,
-    args json, metadata json, tags text[], late boolean
+    id bigint, xid xid8, created_at timestamptz, max_attempts awa.max_attempts,
+    deadline awa.deadline, args json, metadata awa.metadata, tags awa.tags, late boolean
 )
 LANGUAGE sql STABLE
 AS $$

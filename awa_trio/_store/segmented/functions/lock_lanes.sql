@@ -8,11 +8,10 @@
 --
 -- Locks: the rows of the lanes, by kind and priority, until the end of the caller's
 -- transaction, which is to be a short one of ours: who claims, and who takes a job out of a
--- lane, waits for it.
+-- lane, waits for it. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.lock_lanes(in_queue text, kinds text[], priorities smallint[])
 RETURNS void
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -25,6 +24,7 @@ BEGIN
                    AND (t.kind, t.priority) IN (
                        SELECT l.kind, l.priority FROM unnest(kinds, priorities) AS l (kind, priority))
                  ORDER BY t.kind, t.priority FOR UPDATE OF t) AS locked;
+        EXIT WHEN known = 1 AND cardinality(kinds) = 1;
         EXIT WHEN known = (SELECT count(DISTINCT (l.kind, l.priority))
                              FROM unnest(kinds, priorities) AS l (kind, priority));
         INSERT INTO awa.lane_turns (queue, kind, priority)

@@ -17,10 +17,10 @@ DECLARE
     here smallint;
     lane record;
 BEGIN
-    FOR here IN SELECT s.segment FROM awa.segments AS s
-                 WHERE NOT s.drained
-                   AND s.number <= pg_sequence_last_value('awa.segment_numbers')
-                 ORDER BY s.number
+    FOREACH here IN ARRAY ARRAY(
+        SELECT s.segment FROM awa.segments AS s
+         WHERE NOT s.drained AND s.number <= pg_sequence_last_value('awa.segment_numbers')
+         ORDER BY s.number)
     LOOP
         SELECT b.kind, b.priority INTO lane FROM awa.lane_jobs AS b
          WHERE b.segment = here AND b.queue = wanted_queue

@@ -2,23 +2,23 @@
 --
 --   worker       bigint            the worker's ID
 --   in_segment   smallint          the segment
---   in_queue     text              the lane: its queue, ...
---   in_kind      text              ... its kind, ...
---   in_priority  smallint          ... and its priority
+--   in_queue     awa.label         the lane: its queue, ...
+--   in_kind      awa.label         ... its kind, ...
+--   in_priority  awa.priority      ... and its priority
 --   most         int               how many
 --   seconds      double precision  how long an attempt may take, unless the job says; 0: no limit
 --
--- Returns the jobs, as awa.claim does, in no order.
+-- Returns the jobs, as awa.claim does, late ones first, then in the order of the lane.
 --
 -- A lane is read in the order of the transactions that append to it, and one that commits
 -- after later ones have been read must not be missed. So the snapshot that reads the jobs also
 -- says which transactions before the last of them are still under way: they are noted in the
 -- claim, and looked at by the next ones until they have ended. Nobody waits for them.
 --
--- Locks: the caller has the lane's row.
+-- Locks: the caller has the lane's row. Its settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.take(
-    worker bigint, in_segment smallint, in_queue text, in_kind text, in_priority smallint,
-    most int, seconds double precision
+    worker bigint, in_segment smallint, in_queue awa.label, in_kind awa.label,
+    in_priority awa.priority, most int, seconds double precision
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
@@ -26,8 +26,6 @@ CREATE OR REPLACE FUNCTION awa.take(
     run_lease bigint, progress json, callback_answer json
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -64,9 +62,8 @@ BEGIN
                coalesce(t.xid, b.xid), coalesce(t.id, b.id), o.xids, o.ids
           FROM before AS b CROSS JOIN taken AS t CROSS JOIN open AS o
          WHERE t.count > 0)
-    SELECT f.id, in_kind::awa.label, in_queue::awa.label, in_priority::awa.priority, 1::smallint,
-           f.max_attempts::awa.max_attempts, f.args, f.metadata::awa.metadata, f.tags::awa.tags,
-           f.created_at, f.created_at, coalesce(f.deadline, seconds), NULL::awa.label, 1::bigint,
+    SELECT f.id, in_kind, in_queue, in_priority, 1::smallint, f.max_attempts, f.args, f.metadata,
+           f.tags, f.created_at, f.created_at, coalesce(f.deadline, seconds), NULL::awa.label, 1::bigint,
            NULL::json, NULL::json
       FROM found AS f;
 END
