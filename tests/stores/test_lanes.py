@@ -423,6 +423,33 @@ def test_a_unique_job_in_a_lane_holds_its_key_until_it_is_pruned(
     assert enqueue(connection, unique_key=key) != job_id
 
 
+def test_what_waits_and_what_runs_is_listed_among_much_that_has_completed(
+    connection: Connection,
+) -> None:
+    worker = register(connection)
+    done = enqueue_many(connection, 50)
+    settle(connection, worker, claim(connection, worker, 50))
+    running, waiting = enqueue_many(connection, 4), enqueue_many(connection, 4)
+    assert claim(connection, worker, 4) == running
+    strangers = [enqueue(connection, "stranger") for _ in range(2)]
+
+    def listed(states: str, kind: str | None = None, before: int | None = None) -> list[int]:
+        rows = connection.execute(
+            "SELECT id FROM awa.list_jobs(%s, %s, 'q', NULL, %s, 6)", [states, kind, before]
+        )
+        return [row[0] for row in rows]
+
+    assert listed("{running}") == running[::-1]
+    assert listed("{available}") == [*strangers[::-1], *waiting[::-1]]
+    assert listed("{available}", "k") == waiting[::-1]
+    assert listed("{available}", before=waiting[2]) == waiting[1::-1]
+    assert listed("{available,running}", "k") == [*waiting[::-1], *running[:1:-1]]
+    assert listed("{completed,running}") == [*running[::-1], *done[:-3:-1]]
+    assert listed("{failed,retryable}") == []
+    more = enqueue_many(connection, 10_010)
+    assert listed("{available}") == more[:-7:-1]
+
+
 # ---- the sweep
 
 
