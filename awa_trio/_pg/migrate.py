@@ -214,6 +214,8 @@ class Schema:
             moves = bool(self.own_migrations) and engine != self.engine
             if since > self.version or (since == self.version and not moves):
                 return []
+            if not moves and engine not in ("", self.engine):
+                return []  # Another process has moved it meanwhile.
             own_since = 0 if moves else since
             for statement in self._statements(since, own_since):
                 try:
