@@ -23,10 +23,14 @@ from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
 from ._app.dead_letters import DeadLetters as DeadLetters
 from ._app.joining import enqueue as enqueue
+from ._app.maintenance import StoragePart as StoragePart
+from ._app.maintenance import StorageStatus as StorageStatus
 from ._app.maintenance import migrate as migrate
 from ._app.maintenance import schema_script as schema_script
 from ._app.maintenance import schema_status as schema_status
+from ._app.maintenance import storage_status as storage_status
 from ._app.run import run_worker as run_worker
+from ._app.schema import Engine as Engine
 from ._core.callbacks import CallbackAnswer as CallbackAnswer
 from ._core.codec import Codec as Codec
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 import trio
 from psycopg.conninfo import make_conninfo
 from trio.testing import MockClock
 
+from awa_trio._app.schema import Engine, schema
 from awa_trio.testing.fixtures import (  # noqa: F401
     awa_app,
     awa_client,
@@ -31,6 +33,22 @@ def dsn(awa_server: str) -> Iterator[str]:  # noqa: F811
 def migrated(awa_dsn: str) -> str:  # noqa: F811
     """The DSN of a database of the test's own, with the ``awa`` schema."""
     return awa_dsn
+
+
+@pytest.fixture(scope="session")
+def segmented_template(awa_server: str) -> Iterator[str]:  # noqa: F811
+    """The name of a database with the ``awa`` schema of the segmented engine, to copy."""
+    with fresh_database(awa_server) as name:
+        with psycopg.connect(make_conninfo(awa_server, dbname=name), autocommit=True) as made:
+            made.execute(schema(Engine.SEGMENTED).script().encode())
+        yield name
+
+
+@pytest.fixture
+def segmented(awa_server: str, segmented_template: str) -> Iterator[str]:  # noqa: F811
+    """The DSN of a database of the test's own, with the segmented engine."""
+    with fresh_database(awa_server, template=segmented_template) as name:
+        yield make_conninfo(awa_server, dbname=name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,11 @@ import awa_trio as awa
 from awa_trio.testing import memory_client
 
 #: Each with the fixture that gives the DSN of a database of the test's own, if it has any.
-ENGINES: dict[str, str | None] = {"memory": None, "canonical": "migrated"}
+ENGINES: dict[str, str | None] = {
+    "memory": None,
+    "canonical": "migrated",
+    "segmented": "segmented",
+}
 
 
 @asynccontextmanager

@@ -54,7 +54,9 @@ async def client(migrated: str) -> AsyncIterator[awa.Client]:
 
 def count(dsn: str) -> int:
     with psycopg.connect(dsn) as connection:
-        row = connection.execute("SELECT count(*) FROM awa.jobs").fetchone()
+        row = connection.execute(
+            "SELECT count(*) FROM awa.list_jobs(NULL, NULL, NULL, NULL, NULL, 10000)"
+        ).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -354,7 +356,7 @@ def test_on_a_synchronous_connection(migrated: str) -> None:
     assert count(migrated) == 2
     with psycopg.connect(migrated) as connection:
         row = connection.execute(
-            "SELECT queue FROM awa.jobs WHERE id = %s", [answer.id]
+            "SELECT queue FROM awa.get_jobs(ARRAY[%s::bigint])", [answer.id]
         ).fetchone()
         assert row == ("greetings",)
 
@@ -381,7 +383,7 @@ def test_a_connection_in_another_encoding_sends_the_same_job(migrated: str) -> N
         answer = awa.enqueue(connection, Greet("é🎉"), tags=["é"], app=app)
     with psycopg.connect(migrated) as connection:
         row = connection.execute(
-            "SELECT args->>'name', tags FROM awa.jobs WHERE id = %s", [answer.id]
+            "SELECT args->>'name', tags FROM awa.get_jobs(ARRAY[%s::bigint])", [answer.id]
         ).fetchone()
     assert row == ("é🎉", ["é"])
 
@@ -410,7 +412,8 @@ def test_from_plain_sql(migrated: str) -> None:
         assert row[1] is True
         assert again == (row[0], False)
         stored = connection.execute(
-            "SELECT kind, args::text, queue, tags FROM awa.jobs"
+            "SELECT kind, args::text, queue, tags"
+            " FROM awa.list_jobs(NULL, NULL, NULL, NULL, NULL, 10)"
         ).fetchall()
         assert stored == [("resolve", '{"n": 1}', "q", ["a", "b"])]
         with pytest.raises(psycopg.errors.CheckViolation):

@@ -379,7 +379,7 @@ async def test_a_batch_is_one_span(lab: Lab) -> None:
 async def test_an_insert_that_fails_is_an_error(lab: Lab, migrated: str) -> None:
     async with awa.connect(migrated, observers=[lab.telemetry]) as client:
         with psycopg.connect(migrated, autocommit=True) as connection:
-            connection.execute("ALTER TABLE awa.jobs RENAME TO gone")
+            connection.execute("ALTER SEQUENCE awa.job_ids RENAME TO gone")
         with pytest.raises(psycopg.Error):
             await client.enqueue(A(), queue="as")
     [span] = lab.named("send as")

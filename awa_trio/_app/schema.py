@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -29,11 +30,56 @@ OLDEST_SERVER = 150_000
 _HAS_RELATIONS = "SELECT FROM pg_class WHERE relnamespace = to_regnamespace('awa') LIMIT 1"
 
 
+#: The functions of the canonical engine that the segmented one goes on calling, for the jobs
+#: that have rows, and under which names.
+RENAMED = {
+    "backlogs": "backlogs_of_rows",
+    "claim": "claim_rows",
+    "enqueue": "enqueue_row",
+    "get_jobs": "get_rows",
+    "has_committed": "has_committed_row",
+    "insert_jobs": "insert_rows",
+    "join_transaction": "join_transaction_of_row",
+    "list_jobs": "list_rows",
+    "next_due": "next_due_of_rows",
+    "prune": "prune_rows",
+    "record_progress": "record_progress_of_rows",
+    "register_callback": "register_callback_of_row",
+    "rescue": "rescue_rows",
+    "running": "running_rows",
+    "storage": "storage_of_rows",
+}
+
+
+class Engine(StrEnum):
+    """How a database keeps its jobs; the same calls do the same with each."""
+
+    CANONICAL = "canonical"
+    """One table of jobs, updated in place."""
+    SEGMENTED = "segmented"
+    """Ordinary jobs are appended, claimed and completed in batches, and never updated."""
+
+
 @cache
-def schema() -> Schema:
+def schema(engine: Engine = Engine.CANONICAL) -> Schema:
     """Return the whole definition of the ``awa`` schema."""
-    folder = files("awa_trio").joinpath("_store", "canonical")
-    return Schema.load("awa", folder, oldest_supported=OLDEST_SUPPORTED)
+    folders = files("awa_trio").joinpath("_store")
+    canonical = Schema.load(
+        "awa",
+        folders.joinpath(Engine.CANONICAL),
+        oldest_supported=OLDEST_SUPPORTED,
+        engine=Engine.CANONICAL,
+    )
+    if engine is Engine.CANONICAL:
+        return canonical
+    return canonical.varied(folders.joinpath(engine), engine, RENAMED)
+
+
+async def read_engine(connection: psycopg.AsyncConnection[Any]) -> Engine | None:
+    """Read which engine a database has; None if it has no ``awa`` schema."""
+    if (await read_status(connection)).version == 0:
+        return None
+    return Engine(await schema().engine_of(connection) or Engine.CANONICAL)
 
 
 async def read_status(connection: psycopg.AsyncConnection[Any]) -> SchemaStatus:

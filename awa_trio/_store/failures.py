@@ -16,9 +16,17 @@ from .._seam.errors import (
     Transient,
 )
 
-#: Raised by our own functions; see functions/lock_worker.sql and settle.sql.
+#: Raised by our own functions; see functions/lock_worker.sql, settle.sql and
+#: join_transaction.sql.
 FENCED = "AW001"
 KEY_TAKEN = "AW002"
+IN_LANE = "AW003"
+
+
+class InLane(StoreError):
+    """A job must leave its lane before a transaction of this isolation begins; no caller of a
+    store sees this."""
+
 
 #: Someone else's lock was waited for long enough, or the statement was cut for taking long.
 _TIMEOUTS = frozenset({"55P03", "57014"})
@@ -72,6 +80,8 @@ def _classified(error: psycopg.Error) -> StoreError:
     headline = message if code is None else f"{name} ({code})"
     if code == FENCED:
         return Fenced(message, headline)
+    if code == IN_LANE:
+        return InLane(message, headline)
     if code == KEY_TAKEN:
         return KeyTaken(int(error.diag.message_detail or 0))
     if code in _UNPREPARED:

@@ -54,7 +54,7 @@ from .._seam.values import (
 )
 from .block import TransactionBlock
 from .cursors import AsyncStoreCursor
-from .failures import store_error
+from .failures import InLane, store_error
 from .inserts import NO_COLUMNS, columns, optional, values
 
 Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
@@ -86,6 +86,8 @@ SETTLE = call("settle", 29)
 REGISTER_CALLBACK = call("register_callback", 5)
 RECORD_PROGRESS = call("record_progress", 4)
 DATABASE_IDENTITY = call("database_identity", 0)
+CARRY = call("carry", 1)
+"""Of the segmented engine only, which asks for it."""
 JOIN_TRANSACTION = call("join_transaction", 3)
 HAS_COMMITTED = call("has_committed", 3)
 BEGIN_WAITS = call("begin_waits", 4)
@@ -253,10 +255,13 @@ class SqlStore:
         block = TransactionBlock(connection)
         if self._identity is None:
             self._identity = cast("str", await self._value(DATABASE_IDENTITY, ()))
-        await block.begin()
+        joined = JoinedTransaction(block)
         try:
-            joined = JoinedTransaction(block)
-            identity = await joined.look(worker, job_id, run_lease)
+            identity = await joined.begin(worker, job_id, run_lease)
+        except InLane:
+            await self._rows(CARRY, (arrays.int8s([job_id]),))
+            identity = await joined.begin(worker, job_id, run_lease)
+        try:
             if identity != self._identity:
                 raise ConfigurationError(
                     "this connection leads to another database than the worker's; open it with"
@@ -413,12 +418,21 @@ class JoinedTransaction:
         self._block = block
         self._store = SqlStore(block)
 
-    async def look(self, worker: int, job_id: int, run_lease: int) -> str:
-        """Find out where this is, and return which database that is."""
+    async def begin(self, worker: int, job_id: int, run_lease: int) -> str:
+        """Begin, find out where this is, and return which database that is.
+
+        Raises:
+          InLane: the job is to leave its lane before this begins.
+        """
         parameters = (Int8(worker), Int8(job_id), Int8(run_lease))
-        [(identity, self.transaction, self.running)] = await self._store._rows(
-            JOIN_TRANSACTION, parameters
-        )
+        await self._block.begin()
+        try:
+            [(identity, self.transaction, self.running)] = await self._store._rows(
+                JOIN_TRANSACTION, parameters
+            )
+        except BaseException as error:
+            await self._block.roll_back(error)
+            raise
         return cast("str", identity)
 
     @property

@@ -21,6 +21,7 @@ from ._exits import BROKEN_PIPE, FAILED, INTERRUPTED, OK, SCHEMA, UNREACHABLE, U
 from ._jobs import jobs
 from ._migrate import migrate
 from ._output import drop_unwritable_output, open_closed_output, problem
+from ._storage import storage
 from ._worker import worker
 
 app = App(
@@ -36,6 +37,7 @@ app.command(migrate)
 app.command(worker)
 app.command(jobs)
 app.command(dlq)
+app.command(storage)
 app.command(callbacks)
 app.command(dev)
 app.command(demo)

@@ -7,8 +7,8 @@ from typing import Annotated
 import psycopg
 from cyclopts import Parameter
 
+from .. import Engine, schema_script, schema_status
 from .. import migrate as migrate_database
-from .. import schema_script, schema_status
 from ._errors import CommandFailed, UsageError
 from ._options import Dsn, connect_once
 from ._output import say
@@ -19,6 +19,7 @@ async def migrate(
     dsn: Dsn = "",
     sql: Annotated[bool, Parameter(negative="")] = False,
     since: int | None = None,
+    engine: Engine | None = None,
     status: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Create the awa schema in a database, or bring it up to date. Never goes back.
@@ -31,6 +32,11 @@ async def migrate(
         Print the SQL instead of running it; needs no database.
     since
         With --sql: the version the database has. Default, none.
+    engine
+        How the database is to keep its jobs: canonical, in rows that are updated, or
+        segmented, for high rates. Default, as it does, canonical for a new one. Workers may
+        be running: from that moment on, new jobs are kept so. There is no way back from
+        segmented.
     status
         Print the database's version and this release's, and change nothing. Fails where
         a worker would.
@@ -41,9 +47,11 @@ async def migrate(
         raise UsageError(
             "--since: only with --sql; without it, the database itself says which version it has"
         )
+    if status and engine:
+        raise UsageError("--engine and --status: give one of them")
     if sql:
         try:
-            print(schema_script(since or 0), end="")
+            print(schema_script(since or 0, engine=engine or Engine.CANONICAL), end="")
         except ValueError as error:
             raise UsageError(f"--{error}") from error
         return 0
@@ -54,7 +62,7 @@ async def migrate(
             pass
         return 0
     try:
-        applied, version = await migrate_database(dsn)
+        applied, version = await migrate_database(dsn, engine=engine)
     except psycopg.Error as error:
         raise CommandFailed(
             f"PostgreSQL refuses the migration ({error.diag.message_primary or error}), and"

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails
+from .. import JobDetails, StoragePart
 
 
 class _Output(Console):
@@ -281,6 +281,24 @@ def _print_table(
         table.add_row(*row)
     # A table must know its width; piped, it may be as wide as it likes.
     _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+
+
+def print_parts(parts: Sequence[StoragePart]) -> None:
+    """Print what jobs take up, part by part."""
+    _print_table(
+        "nothing",
+        ["part", "jobs, about", "size", "condition"],
+        [[part.part, f"{part.jobs:,}", _size(part.bytes), part.condition] for part in parts],
+    )
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
 
 
 def state(job: JobDetails) -> Text:

@@ -9,7 +9,8 @@ In a ``conftest.py``::
         return my_program.app
 
 The server is the one that ``AWA_TEST_DSN`` names, by a role that may create databases; or
-else a `DevServer` of this test run, which all its processes share.
+else a `DevServer` of this test run, which all its processes share. Its databases have the
+engine that ``AWA_TEST_ENGINE`` names; default, canonical.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from psycopg.conninfo import make_conninfo
 from .._app.app import App
 from .._app.client import Client
 from .._app.connect import connect
-from .._app.schema import schema
+from .._app.schema import Engine, schema
 from ..pg import DevServer, temporary_root
 
 
@@ -74,7 +75,8 @@ def awa_template(awa_server: str) -> Iterator[str]:
     with fresh_database(awa_server) as name:
         dsn = make_conninfo(awa_server, dbname=name)
         with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(schema().script().encode())
+            engine = Engine(os.environ.get("AWA_TEST_ENGINE", Engine.CANONICAL))
+            connection.execute(schema(engine).script().encode())
         yield name
 
 

@@ -74,8 +74,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def enqueue(dsn: str, kind: str, args: str, **options: object) -> int:
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT id FROM awa.enqueue(%s, %s, queue => %s, unique_key => %s)",
-            [kind, args, options.get("queue", "default"), options.get("unique_key")],
+            "SELECT id FROM awa.enqueue(%s, %s, queue => %s, unique_key => %s,"
+            " ordering_key => %s)",
+            [
+                kind,
+                args,
+                options.get("queue", "default"),
+                options.get("unique_key"),
+                options.get("ordering_key"),
+            ],
         ).fetchone()
         assert row is not None
         return int(row[0])
@@ -84,7 +91,7 @@ def enqueue(dsn: str, kind: str, args: str, **options: object) -> int:
 def state(dsn: str, job_id: int) -> str:
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT state::text FROM awa.jobs WHERE id = %s", [job_id]
+            "SELECT state FROM awa.get_jobs(ARRAY[%s::bigint])", [job_id]
         ).fetchone()
         assert row is not None
         return str(row[0])
@@ -368,7 +375,7 @@ def test_jobs_are_listed_shown_cancelled_and_retried(migrated: str, capsys: Capt
 
 
 def test_progress_and_output_of_a_job_are_shown(migrated: str, capsys: Capture) -> None:
-    job_id = enqueue(migrated, "k", "{}")
+    job_id = enqueue(migrated, "k", "{}", ordering_key="a row")
     with psycopg.connect(migrated, autocommit=True) as connection:
         connection.execute(
             "UPDATE awa.jobs SET output = %s, progress = %s,"
@@ -839,9 +846,41 @@ def test_cancelling_needs_to_know_the_follow_ups_and_says_how(
 def follow_ups(dsn: str) -> list[int]:
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
-            "SELECT (args ->> 'seconds')::float FROM awa.jobs WHERE kind = 'slow' ORDER BY id"
+            "SELECT (args ->> 'seconds')::float"
+            " FROM awa.list_jobs(NULL, 'slow', NULL, NULL, NULL, 100) ORDER BY id"
         )
         return [int(row[0]) for row in rows]
+
+
+# ---- engines
+
+
+def test_the_engine_is_chosen_once_and_shown(dsn: str, capsys: Capture) -> None:
+    assert run(["migrate", "--dsn", dsn]) == 0
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    shown = capsys.readouterr().out
+    assert "the engine is canonical" in shown
+    assert "migrate --engine segmented" in shown
+    assert run(["migrate", "--engine", "segmented", "--dsn", dsn]) == 0
+    assert "applied 0002_lanes" in capsys.readouterr().out
+    assert run(["migrate", "--engine", "segmented", "--dsn", dsn]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    shown = capsys.readouterr().out
+    assert "the engine is segmented" in shown
+    assert "new jobs are appended here" in shown
+    assert run(["migrate", "--engine", "canonical", "--dsn", dsn]) == 1
+    assert "migrate without an engine" in capsys.readouterr().err
+    assert run(["migrate", "--engine", "fast", "--dsn", dsn]) == 2
+
+
+def test_the_script_of_an_engine_makes_it(dsn: str, capsys: Capture) -> None:
+    for arguments in ([], ["--since", "2", "--engine", "segmented"]):
+        assert run(["migrate", "--sql", *arguments]) == 0
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(capsys.readouterr().out.encode())
+    assert run(["storage", "status", "--dsn", dsn]) == 0
+    assert "the engine is segmented" in capsys.readouterr().out
 
 
 # ---- dead letters
@@ -863,8 +902,10 @@ def test_dead_letters_are_listed_and_shown(migrated: str, capsys: Capture) -> No
     assert run(["dlq", "list", *database]) == 0
     assert capsys.readouterr().out.strip() == "no dead letters"
     alive = enqueue(migrated, "k", "{}")
-    a = bury(migrated, enqueue(migrated, "k", '{"a": 1}'))
-    b = bury(migrated, enqueue(migrated, "k", "{}", queue="mail"), "rescued")
+    a = bury(migrated, enqueue(migrated, "k", '{"a": 1}', ordering_key="a row"))
+    b = bury(
+        migrated, enqueue(migrated, "k", "{}", queue="mail", ordering_key="a row"), "rescued"
+    )
 
     assert run(["dlq", "list", *database]) == 0
     table = capsys.readouterr().out
@@ -891,8 +932,10 @@ def test_dead_letters_are_listed_and_shown(migrated: str, capsys: Capture) -> No
 
 
 def test_dead_letters_are_retried(migrated: str, capsys: Capture) -> None:
-    ids = [bury(migrated, enqueue(migrated, "k", "{}")) for _ in range(3)]
-    other = bury(migrated, enqueue(migrated, "k", "{}", queue="mail"), "rescued")
+    ids = [bury(migrated, enqueue(migrated, "k", "{}", ordering_key="a row")) for _ in range(3)]
+    other = bury(
+        migrated, enqueue(migrated, "k", "{}", queue="mail", ordering_key="a row"), "rescued"
+    )
     retry = ["dlq", "retry", "--dsn", migrated]
     later = ["--run-at", "2999-01-01T00:00:00", "--priority", "1", "--to-queue", "new"]
     assert run([*retry, str(ids[0]), "999", *later]) == 1
@@ -902,7 +945,7 @@ def test_dead_letters_are_retried(migrated: str, capsys: Capture) -> None:
     with psycopg.connect(migrated) as connection:
         row = connection.execute(
             "SELECT state::text, attempt, queue, priority, extract(year FROM run_at)"
-            " FROM awa.jobs WHERE id = %s",
+            " FROM awa.get_jobs(ARRAY[%s::bigint])",
             [ids[0]],
         ).fetchone()
     assert row is not None
@@ -917,7 +960,7 @@ def test_dead_letters_are_retried(migrated: str, capsys: Capture) -> None:
 
 
 def test_dead_letters_are_purged(migrated: str, capsys: Capture) -> None:
-    ids = [bury(migrated, enqueue(migrated, "k", "{}")) for _ in range(3)]
+    ids = [bury(migrated, enqueue(migrated, "k", "{}", ordering_key="a row")) for _ in range(3)]
     purge = ["dlq", "purge", "--dsn", migrated]
     assert run([*purge, str(ids[0])]) == 0
     assert f"job {ids[0]} is gone" in capsys.readouterr().out
@@ -958,7 +1001,7 @@ def test_a_dead_letter_is_not_retried_before_there_was_time(
 def test_many_dead_letters_need_a_filter_or_an_explicit_all(
     command: str, which: list[str], migrated: str, capsys: Capture
 ) -> None:
-    dead = bury(migrated, enqueue(migrated, "k", "{}"))
+    dead = bury(migrated, enqueue(migrated, "k", "{}", ordering_key="a row"))
     assert run(["dlq", command, *which, "--dsn", migrated]) == 2
     said = capsys.readouterr().err
     assert "or --all" in said
@@ -975,7 +1018,9 @@ def test_dev_offers_a_database_and_keeps_its_data(tmp_path: Path) -> None:
             assert process.stdout is not None
             dsn = process.stdout.readline().strip()
             with psycopg.connect(dsn) as connection:
-                row = connection.execute("SELECT count(*) FROM awa.jobs").fetchone()
+                row = connection.execute(
+                    "SELECT last_value - 1 + is_called::int FROM awa.job_ids"
+                ).fetchone()
                 assert row == (expected,)
             enqueue(dsn, "k", "{}")
             process.send_signal(signal.SIGINT)

@@ -121,3 +121,47 @@ def test_our_own_schema_is_loaded_from_the_package() -> None:
     names = [file.name for file in folder.iterdir() if file.name.endswith(".sql")]
     assert len(ours().functions) == len(names) > 15
     assert ours().version >= 1
+
+
+def another(folder: Path, base: Schema) -> Schema:
+    """An engine that has a table of its own, and a function that calls what it replaces."""
+    (folder / "migrations").mkdir(parents=True)
+    (folder / "functions").mkdir()
+    (folder / "migrations" / "0001_more.sql").write_text("CREATE TABLE toy.t9 (x int);")
+    (folder / "functions" / "latest.sql").write_text(
+        "CREATE OR REPLACE FUNCTION toy.latest() RETURNS int LANGUAGE sql AS"
+        " 'SELECT toy.latest_of_old() + 100';"
+    )
+    (folder / "functions" / "engine.sql").write_text(
+        "CREATE OR REPLACE FUNCTION toy.engine() RETURNS text LANGUAGE sql AS $$SELECT 'new'$$;"
+    )
+    return base.varied(folder, "new", {"latest": "latest_of_old"})
+
+
+async def test_a_database_moves_to_another_engine_and_not_back(
+    dsn: str, tmp_path: Path
+) -> None:
+    async with await TrioConnection.connect(dsn, autocommit=True) as connection:
+        old = schema(tmp_path, 2)
+        new = another(tmp_path / "new", old)
+        await old.migrate(connection)
+        assert await old.engine_of(connection) is None
+        assert [m.name for m in await new.migrate(connection)] == ["more"]
+        assert await new.engine_of(connection) == "new"
+        assert await tables(connection) == ["t1", "t2", "t9"]
+        cursor = await connection.execute("SELECT toy.latest()")
+        assert await cursor.fetchone() == (102,)
+        assert await new.migrate(connection) == []
+        assert await old.migrate(connection) == []
+        assert await new.engine_of(connection) == "new"
+
+
+async def test_a_new_database_gets_the_migrations_of_its_engine_in_order(
+    dsn: str, tmp_path: Path
+) -> None:
+    async with await TrioConnection.connect(dsn, autocommit=True) as connection:
+        new = another(tmp_path / "new", schema(tmp_path, 2))
+        applied = await new.migrate(connection)
+        assert [(m.version, m.name) for m in applied] == [(1, "step"), (1, "more"), (2, "step")]
+        newer = another(tmp_path / "newer", schema(tmp_path, 3))
+        assert [m.version for m in await newer.migrate(connection)] == [3]

@@ -366,17 +366,39 @@ class TestOnCanonical(Canary):
     async def test_what_a_trigger_says_is_not_logged(
         self, client: awa.Client, migrated: str, ear: Ear, moment: str, code: str
     ) -> None:
-        when = {
-            "claim": "BEFORE UPDATE ON awa.jobs FOR EACH ROW WHEN (new.state = 'running')",
-            "settle": "BEFORE UPDATE ON awa.jobs FOR EACH ROW WHEN (old.state = 'running')",
-            "follow up": "BEFORE INSERT ON awa.jobs FOR EACH ROW WHEN (new.kind = 'echo')",
-        }[moment]
         with psycopg.connect(migrated, autocommit=True) as connection:
+            [(engine,)] = connection.execute("SELECT awa.engine()").fetchall()
+            when, args = {
+                ("canonical", "claim"): (
+                    "BEFORE UPDATE ON awa.jobs FOR EACH ROW WHEN (new.state = 'running')",
+                    "new.args",
+                ),
+                ("canonical", "settle"): (
+                    "BEFORE UPDATE ON awa.jobs FOR EACH ROW WHEN (old.state = 'running')",
+                    "new.args",
+                ),
+                ("canonical", "follow up"): (
+                    "BEFORE INSERT ON awa.jobs FOR EACH ROW WHEN (new.kind = 'echo')",
+                    "new.args",
+                ),
+                ("segmented", "claim"): (
+                    "BEFORE INSERT ON awa.lane_claims FOR EACH ROW",
+                    "(SELECT args FROM awa.lane_jobs LIMIT 1)",
+                ),
+                ("segmented", "settle"): (
+                    "BEFORE INSERT ON awa.lane_ends FOR EACH ROW",
+                    "(SELECT args FROM awa.lane_jobs LIMIT 1)",
+                ),
+                ("segmented", "follow up"): (
+                    "BEFORE INSERT ON awa.lane_jobs FOR EACH ROW WHEN (new.kind = 'echo')",
+                    "new.args",
+                ),
+            }[engine, moment]
             connection.execute(
                 f"""
                 CREATE FUNCTION complain() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN
-                    RAISE EXCEPTION 'no: %', new.args USING ERRCODE = '{code}', DETAIL = new.args;
+                    RAISE EXCEPTION 'no: %', {args} USING ERRCODE = '{code}', DETAIL = {args};
                 END $$;
                 CREATE TRIGGER complain {when} EXECUTE FUNCTION complain();
                 """.encode()
@@ -449,6 +471,12 @@ class TestOnCanonical(Canary):
                 await trio.to_thread.run_sync(worker.wait, 30)
         assert "raised ValueError" in log.read_text()
         assert CANARY not in log.read_text()
+
+
+class TestOnSegmented(TestOnCanonical):
+    @pytest.fixture
+    def migrated(self, segmented: str) -> str:
+        return segmented
 
 
 #: For the command line.

@@ -100,10 +100,11 @@ class Desk:
         return rig, worked.job
 
 
-@pytest.fixture
-async def desk(migrated: str) -> AsyncIterator[Desk]:
-    async with awa.connect(migrated) as client:
-        yield Desk(migrated, client)
+@pytest.fixture(params=["migrated", "segmented"])
+async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    dsn: str = request.getfixturevalue(request.param)
+    async with awa.connect(dsn) as client:
+        yield Desk(dsn, client)
 
 
 async def insert(tx: awa.CompletionTransaction[Any], n: int = 1) -> None:
@@ -489,6 +490,77 @@ async def test_progress_during_the_block_does_not_disturb_a_stricter_isolation(
     async with rig.working(timings=timings):
         job = await rig.client.jobs.wait(job_id)
     assert (job.state, job.attempt) == (S.COMPLETED, 1)
+
+
+LEVELS = [
+    psycopg.IsolationLevel.READ_COMMITTED,
+    psycopg.IsolationLevel.REPEATABLE_READ,
+    psycopg.IsolationLevel.SERIALIZABLE,
+]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_upkeep_that_comes_round_during_a_long_block_does_not_disturb_it(
+    desk: Desk, level: psycopg.IsolationLevel
+) -> None:
+    """It may move the row of an attempt that takes long, though nothing is wrong with it."""
+
+    async def handler(job: Job) -> None:
+        async with desk.connected() as connection:
+            await connection.set_isolation_level(level)
+            async with job.complete_in(connection) as tx:
+                await insert(tx)
+                async with desk.connected() as upkeep:
+                    await upkeep.execute(A_MINUTE_PASSES)
+                await tx.enqueue(Next(1))
+
+    rig = desk.rig(handler)
+    job_id = await rig.enqueue()
+    async with rig.working(timings=TIMINGS):
+        job = await rig.client.jobs.wait(job_id)
+    assert job.errors == []
+    assert (job.state, job.attempt) == (S.COMPLETED, 1)
+    assert desk.rows() == [1]
+    assert await rig.follow_ups() == [1]
+
+
+#: What an attempt of a minute comes to in the segmented engine.
+A_MINUTE_PASSES = """
+DO $$
+BEGIN
+    IF awa.engine() = 'segmented' THEN
+        PERFORM awa.carry(ARRAY(SELECT id FROM awa.lane_jobs));
+    END IF;
+END
+$$
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_job_that_is_cancelled_during_the_block_is_not_completed(
+    desk: Desk, level: psycopg.IsolationLevel
+) -> None:
+    async def handler(job: Job) -> None:
+        with trio.CancelScope(shield=True):
+            async with desk.connected() as connection:
+                await connection.set_isolation_level(level)
+                try:
+                    async with job.complete_in(connection) as tx:
+                        await insert(tx)
+                        await tx.enqueue(Next(1))
+                        assert await rig.client.jobs.cancel(job.id)
+                except (awa.LeaseLost, awa.DatabaseUnavailable) as error:
+                    ended.append(error)
+
+    ended: list[BaseException] = []
+    rig = desk.rig(handler)
+    job_id = await rig.enqueue()
+    async with rig.working(timings=TIMINGS):
+        await rig.client.jobs.wait(job_id)
+    assert len(ended) == 1
+    assert await rig.state(job_id) is S.CANCELLED
+    assert desk.rows() == []
+    assert await rig.follow_ups() == []
 
 
 # ---- staging is not offered there

@@ -148,7 +148,8 @@ async def test_jobs_of_a_worker_in_a_black_hole_are_done_by_another(
     assert "takes itself for dead" in caplog.text
     with psycopg.connect(migrated) as connection:
         rows = connection.execute(
-            "SELECT args ->> 'item' FROM awa.jobs WHERE queue = 'nobody' ORDER BY 1"
+            "SELECT args ->> 'item'"
+            " FROM awa.list_jobs(NULL, NULL, 'nobody', NULL, NULL, 100) ORDER BY 1"
         ).fetchall()
     assert rows == [("11",), ("2",)]
 
@@ -156,7 +157,7 @@ async def test_jobs_of_a_worker_in_a_black_hole_are_done_by_another(
 def row_of(dsn: str, job_id: int) -> tuple[Any, ...]:
     with psycopg.connect(dsn) as connection:
         row = connection.execute(
-            "SELECT state::text, attempt FROM awa.jobs WHERE id = %s", [job_id]
+            "SELECT state, attempt FROM awa.get_jobs(ARRAY[%s::bigint])", [job_id]
         ).fetchone()
     assert row is not None
     return row

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 import awa_trio as awa
-from awa_trio._app.schema import schema
+from awa_trio._app.schema import Engine, schema
 from awa_trio._pg import server_data
 from awa_trio.pg import DevServer
 
@@ -31,20 +31,15 @@ FAR = 90.0
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A server's folder. Durable: what has committed must survive."""
-    root = tmp_path_factory.mktemp("restarts") / "pg"
-    with (
-        DevServer(root) as server,
-        psycopg.connect(server.dsn(), autocommit=True) as connection,
-    ):
-        connection.execute(schema().script().encode())
-    return root
+    return tmp_path_factory.mktemp("restarts") / "pg"
 
 
-@pytest.fixture
-def server(root: Path) -> Iterator[DevServer]:
+@pytest.fixture(params=Engine)
+def server(request: pytest.FixtureRequest, root: Path) -> Iterator[DevServer]:
     with DevServer(root) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            connection.execute("TRUNCATE awa.jobs, awa.unique_claims, awa.workers CASCADE")
+            connection.execute("DROP SCHEMA IF EXISTS awa CASCADE")
+            connection.execute(schema(request.param).script().encode())
         yield server
 
 

@@ -33,6 +33,8 @@ UPDATE awa.leaders SET until = until - make_interval(secs => %(s)s);
 
 
 class SqlWorld(World):
+    shift = SHIFT
+
     def __init__(self, pool: Pool, opener: Opener) -> None:
         self.pool = pool
         self.store = SqlWorkerStore(pool, opener)
@@ -48,7 +50,7 @@ class SqlWorld(World):
 
     async def advance(self, seconds: float) -> None:
         async with self.pool.connection() as connection:
-            for statement in SHIFT.split(";")[:-1]:
+            for statement in self.shift.split(";")[:-1]:
                 await connection.execute(statement, {"s": seconds})
 
     async def news(self) -> list[News]:

@@ -114,9 +114,10 @@ async def watching(dsn: str) -> AsyncIterator[Watched]:
         yield Watched(pool, SqlWorkerStore(pool, opener))
 
 
-@pytest.fixture(scope="module")
-def aged(awa_server: str, awa_template: str) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["awa_template", "segmented_template"])
+def aged(awa_server: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a database with much in it, to copy."""
+    awa_template = request.getfixturevalue(request.param)
 
     async def fill(dsn: str) -> None:
         async with watching(dsn) as watched:
@@ -156,7 +157,7 @@ async def test_the_reading_is_seen(watched: Watched) -> None:
             await connection.execute(statement.encode())
 
     scans, read, _ = await watched.reads(lambda: scan("SELECT count(args) FROM awa.jobs"))
-    assert scans == {"jobs": 1}
+    assert scans.keys() == {"jobs"}
     assert read > IN_THE_WAY
 
 

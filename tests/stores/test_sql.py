@@ -11,11 +11,17 @@ import psycopg
 import pytest
 
 import awa_trio
+from awa_trio._app.schema import RENAMED
 from awa_trio._store import sql as thin
 
 FOLDER = Path(awa_trio.__file__).parent / "_store" / "canonical"
-FUNCTIONS = sorted((FOLDER / "functions").glob("*.sql"))
-IDS = [path.stem for path in FUNCTIONS]
+SEGMENTED = FOLDER.parent / "segmented"
+FUNCTIONS = [
+    path
+    for folder in (FOLDER, SEGMENTED)
+    for path in sorted((folder / "functions").glob("*.sql"))
+]
+IDS = [f"{path.parent.parent.name}/{path.stem}" for path in FUNCTIONS]
 
 
 def header(path: Path) -> str:
@@ -28,12 +34,10 @@ def header(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def signatures(awa_server: str, awa_template: str) -> dict[str, list[str]]:
-    """Each function's parameters, as PostgreSQL knows them."""
-    with psycopg.connect(awa_server) as connection:
-        connection.close()
+def signatures(awa_server: str, segmented_template: str) -> dict[str, list[str]]:
+    """Each function's parameters, as PostgreSQL knows them, in the engine that has them all."""
     with psycopg.connect(
-        psycopg.conninfo.make_conninfo(awa_server, dbname=awa_template)
+        psycopg.conninfo.make_conninfo(awa_server, dbname=segmented_template)
     ) as connection:
         rows = connection.execute(
             "SELECT proname, coalesce(proargnames[1:pronargs], '{}') FROM pg_proc"
@@ -64,7 +68,9 @@ def test_its_header_says_what_it_does_returns_and_locks(path: Path) -> None:
 def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list[str]]) -> None:
     text = header(path)
     for other in re.findall(r"\bas (?:for )?awa\.(\w+)", text):
-        text += "\n" + header(FOLDER / "functions" / f"{other}.sql")
+        for folder in (FOLDER, SEGMENTED):
+            named = folder / "functions" / f"{other}.sql"
+            text += "\n" + (header(named) if named.exists() else "")
     for parameter in signatures[path.stem]:
         singular_of = {parameter + "s", re.sub("y$", "ies", parameter), parameter}
         assert any(re.search(rf"^--\s+{name}\b", text, re.MULTILINE) for name in singular_of), (
@@ -81,7 +87,9 @@ def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
 def test_every_name_is_qualified(path: Path) -> None:
     """Whatever the caller's search_path is, the tables are ours."""
     body = re.sub(r"--.*", "", path.read_text())
-    for table in ("jobs", "unique_claims", "workers", "leaders"):
+    ours = "jobs unique_claims workers leaders segments"
+    ours += " lane_jobs lane_claims lane_ends lane_turns lane_sweep lane_states"
+    for table in ours.split():
         for found in re.finditer(rf"\b(?:FROM|JOIN|INTO|UPDATE|USING)\s+({table})\b", body):
             raise AssertionError(f"{path.stem}: {found[0]}")
 
@@ -93,9 +101,31 @@ def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
         if isinstance(value, bytes) and b"FROM awa." in value
     }
     bodies = "".join(re.sub(r"--.*", "", path.read_text()) for path in FUNCTIONS)
+    called.add("engine")  # By migrations.
     for path in FUNCTIONS:
         by_sql = len(re.findall(rf"awa\.{path.stem}\(", bodies)) > 1
         assert path.stem in called or by_sql, path.stem
+    for name in RENAMED.values():
+        assert f"awa.{name}(" in bodies, name
+
+
+def test_engines_take_the_same_and_return_the_same(
+    awa_server: str, awa_template: str, segmented_template: str
+) -> None:
+    """A function of the same name has the same parameters and results in both."""
+    known = []
+    for name in (awa_template, segmented_template):
+        dsn = psycopg.conninfo.make_conninfo(awa_server, dbname=name)
+        with psycopg.connect(dsn) as connection:
+            rows = connection.execute(
+                "SELECT proname, pg_get_function_arguments(oid), pg_get_function_result(oid)"
+                " FROM pg_proc WHERE pronamespace = 'awa'::regnamespace"
+            ).fetchall()
+        known.append({name: rest for name, *rest in rows})
+    canonical, segmented = known
+    assert canonical.items() <= segmented.items()
+    for original, name in RENAMED.items():
+        assert segmented[name] == segmented[original]
 
 
 def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[str]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import trio
 from attrs import frozen
@@ -113,9 +113,7 @@ class Canonical:
     engine: ClassVar[str] = "canonical"
 
     async def install(self, dsn: str) -> None:
-        engine = {} if self.engine == "canonical" else {"engine": self.engine}
-        migrate: Callable[..., Any] = awa.migrate
-        await migrate(dsn, **engine)
+        await awa.migrate(dsn, engine=self.engine)
 
     @asynccontextmanager
     async def producing(self, dsn: str) -> AsyncIterator[Producer]:
@@ -140,4 +138,9 @@ class Segmented(Canonical):
     """The engine whose job bodies are only appended."""
 
     engine: ClassVar[str] = "segmented"
-    completed: ClassVar[str | None] = None
+    completed: ClassVar[str | None] = f"""
+        SELECT (SELECT sum(upper(r) - lower(r)) FROM unnest(e.ids) AS r),
+               pg_xact_commit_timestamp(e.xmin)
+          FROM awa.lane_ends AS e WHERE e.completed
+         UNION ALL {Canonical.completed}
+    """

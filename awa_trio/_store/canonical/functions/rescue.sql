@@ -17,8 +17,7 @@
 -- answered meanwhile is left alone. Called again and again: what was missed once is found
 -- the next time.
 --
--- Locks: the rows of the workers it fences, FOR UPDATE, skipping those whose claim or
--- settlement is in flight; they are alive, or caught the next time.
+-- Locks: as awa.fence.
 CREATE OR REPLACE FUNCTION awa.rescue(
     most int, deadline_slack double precision, kinds text[], strangers_after double precision
 )
@@ -33,10 +32,7 @@ SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE awa.workers AS w SET fenced_at = clock_timestamp()
-     WHERE w.id IN (SELECT s.id FROM awa.workers AS s
-                     WHERE s.fenced_at IS NULL AND s.beat_at < clock_timestamp() - s.lease
-                     ORDER BY s.id FOR UPDATE SKIP LOCKED);
+    PERFORM awa.fence();
     RETURN QUERY
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,

@@ -38,8 +38,9 @@
 --
 -- A completed job never moves: nobody reopens it (ADR-046, "Guarantees", 2).
 --
--- Locks, in this order: the worker's row; the jobs, by ID; the claims of unique keys to
--- take, to give back or found taken, in byte order. Waits at most `patience` for each.
+-- Locks, in this order: the worker's row; what awa.complete_in_lanes locks; the jobs, by ID;
+-- the claims of unique keys to take, to give back or found taken, in byte order. Waits at
+-- most `patience` for each.
 CREATE OR REPLACE FUNCTION awa.settle(
     worker bigint, patience int, strict boolean,
     job_ids bigint[], run_leases bigint[], from_states awa.job_state[], to_states awa.job_state[],
@@ -58,7 +59,7 @@ SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms'
 AS $$
 #variable_conflict use_column
 DECLARE
-    applied int[]; in_order boolean;
+    done int[]; applied int[]; in_order boolean;
     releasing bigint[]; released_keys bytea[]; taking bigint[]; taken_keys bytea[];
     lost bigint[]; lost_to bigint[];
 BEGIN
@@ -67,56 +68,62 @@ BEGIN
         PERFORM awa.lock_worker(worker);
     END IF;
 
-    WITH moved AS (
-        UPDATE awa.jobs AS j
-           SET state = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
-                            THEN 'available'  -- It was answered before it could park.
-                            ELSE p.to_state END,
-               worker_id = NULL,
-               deadline_at = NULL,
-               attempt = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
-                              THEN p.attempt - 1 ELSE p.attempt END,
-               run_at = CASE WHEN p.delay IS NULL THEN j.run_at
-                             ELSE clock_timestamp() + make_interval(secs => p.delay) END,
-               finalized_at = CASE WHEN p.to_state IN ('completed', 'failed', 'cancelled')
-                                   THEN clock_timestamp() END,
-               -- A callback that was resolved, before or by this, is remembered as such.
-               callback_token = CASE WHEN p.to_state = 'waiting_external' OR j.callback_until IS NULL
-                                       OR p.token IS NOT NULL AND p.to_state <> 'retryable'
-                                     THEN j.callback_token END,
-               callback_until = CASE WHEN p.to_state = 'waiting_external' THEN j.callback_until END,
-               callback_answer = CASE WHEN p.to_state NOT IN ('completed', 'failed', 'cancelled')
-                                      THEN coalesce(p.answer, j.callback_answer) END,
-               progress = CASE WHEN p.to_state <> 'completed' THEN coalesce(p.progress, j.progress) END,
-               output = p.output,
-               dead_letter = p.dead_letter,
-               known_due = j.ordering_key IS NOT NULL AND p.to_state = 'available'
-                           AND coalesce(p.delay <= 0, true),
-               errors = CASE WHEN p.error IS NULL THEN j.errors
-                             ELSE awa.add_error(j.errors, p.error, j.attempt,
-                                                p.to_state IN ('failed', 'cancelled')) END
-          FROM (SELECT * FROM unnest(job_ids, run_leases, from_states, to_states, attempts, delays,
-                                     new_errors, tokens, answers, progress, outputs, dead_letters)
-                       WITH ORDINALITY AS u (job_id, run_lease, from_state, to_state, attempt, delay,
-                                             error, token, answer, progress, output, dead_letter,
-                                             number)
-                 ORDER BY u.job_id) AS p
-         WHERE j.id = p.job_id AND j.run_lease = p.run_lease AND j.state = p.from_state
-           AND j.state <> 'completed'
-           AND (p.token IS NULL
-                OR j.callback_token = p.token
-                   AND (j.callback_until IS NOT NULL OR p.to_state = 'waiting_external'))
-        RETURNING p.number::int, j.id, j.unique_key, j.ordering_key IS NOT NULL AS in_order,
-                  awa.holds(j.unique_states, p.from_state) AS held,
-                  awa.holds(j.unique_states, j.state) AS holds
-    )
-    SELECT array_agg(m.number), bool_or(m.in_order),
-           array_agg(m.id) FILTER (WHERE m.held AND NOT m.holds),
-           array_agg(m.unique_key) FILTER (WHERE m.held AND NOT m.holds),
-           array_agg(m.id ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held),
-           array_agg(m.unique_key ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held)
-      INTO applied, in_order, releasing, released_keys, taking, taken_keys
-      FROM moved AS m;
+    done := awa.complete_in_lanes(
+        worker, job_ids, run_leases, from_states, to_states, attempts, new_errors, tokens,
+        outputs);
+    applied := done;
+    IF done IS NULL OR cardinality(done) < cardinality(job_ids) THEN
+        WITH moved AS (
+            UPDATE awa.jobs AS j
+               SET state = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
+                                THEN 'available'  -- It was answered before it could park.
+                                ELSE p.to_state END,
+                   worker_id = NULL,
+                   deadline_at = NULL,
+                   attempt = CASE WHEN p.to_state = 'waiting_external' AND j.callback_until IS NULL
+                                  THEN p.attempt - 1 ELSE p.attempt END,
+                   run_at = CASE WHEN p.delay IS NULL THEN j.run_at
+                                 ELSE clock_timestamp() + make_interval(secs => p.delay) END,
+                   finalized_at = CASE WHEN p.to_state IN ('completed', 'failed', 'cancelled')
+                                       THEN clock_timestamp() END,
+                   -- A callback that was resolved, before or by this, is remembered as such.
+                   callback_token = CASE WHEN p.to_state = 'waiting_external' OR j.callback_until IS NULL
+                                           OR p.token IS NOT NULL AND p.to_state <> 'retryable'
+                                         THEN j.callback_token END,
+                   callback_until = CASE WHEN p.to_state = 'waiting_external' THEN j.callback_until END,
+                   callback_answer = CASE WHEN p.to_state NOT IN ('completed', 'failed', 'cancelled')
+                                          THEN coalesce(p.answer, j.callback_answer) END,
+                   progress = CASE WHEN p.to_state <> 'completed' THEN coalesce(p.progress, j.progress) END,
+                   output = p.output,
+                   dead_letter = p.dead_letter,
+                   known_due = j.ordering_key IS NOT NULL AND p.to_state = 'available'
+                               AND coalesce(p.delay <= 0, true),
+                   errors = CASE WHEN p.error IS NULL THEN j.errors
+                                 ELSE awa.add_error(j.errors, p.error, j.attempt,
+                                                    p.to_state IN ('failed', 'cancelled')) END
+              FROM (SELECT * FROM unnest(job_ids, run_leases, from_states, to_states, attempts, delays,
+                                         new_errors, tokens, answers, progress, outputs, dead_letters)
+                           WITH ORDINALITY AS u (job_id, run_lease, from_state, to_state, attempt, delay,
+                                                 error, token, answer, progress, output, dead_letter,
+                                                 number)
+                     ORDER BY u.job_id) AS p
+             WHERE j.id = p.job_id AND j.run_lease = p.run_lease AND j.state = p.from_state
+               AND j.state <> 'completed'
+               AND (p.token IS NULL
+                    OR j.callback_token = p.token
+                       AND (j.callback_until IS NOT NULL OR p.to_state = 'waiting_external'))
+            RETURNING p.number::int, j.id, j.unique_key, j.ordering_key IS NOT NULL AS in_order,
+                      awa.holds(j.unique_states, p.from_state) AS held,
+                      awa.holds(j.unique_states, j.state) AS holds
+        )
+        SELECT done || array_agg(m.number), bool_or(m.in_order),
+               array_agg(m.id) FILTER (WHERE m.held AND NOT m.holds),
+               array_agg(m.unique_key) FILTER (WHERE m.held AND NOT m.holds),
+               array_agg(m.id ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held),
+               array_agg(m.unique_key ORDER BY m.number) FILTER (WHERE m.holds AND NOT m.held)
+          INTO applied, in_order, releasing, released_keys, taking, taken_keys
+          FROM moved AS m;
+    END IF;
 
     IF coalesce(cardinality(applied), 0) < cardinality(job_ids) THEN
         stale := ARRAY(SELECT n FROM generate_series(1, cardinality(job_ids)) AS n
