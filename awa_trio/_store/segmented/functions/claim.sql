@@ -8,6 +8,8 @@
 --                                       0: none do
 --   kinds           text[]              the kinds it can run, in whatever queue
 --   kind_deadlines  double precision[]  seconds an attempt of each may take; null: the queue's
+--   after_queues, ...                   rows not to be looked at, as for awa.lanes. Lanes of the
+--                                       segments keep their place by themselves
 --
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID; within a lane, in the order in which the transactions
@@ -18,7 +20,10 @@
 -- for as long as this takes; then as awa.claim_rows.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
-    ageings double precision[], kinds text[], kind_deadlines double precision[]
+    ageings double precision[], kinds text[], kind_deadlines double precision[],
+    after_queues text[] DEFAULT NULL, after_kinds text[] DEFAULT NULL,
+    after_priorities smallint[] DEFAULT NULL, after_run_ats timestamptz[] DEFAULT NULL,
+    after_ids bigint[] DEFAULT NULL
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
