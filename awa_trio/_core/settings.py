@@ -95,8 +95,9 @@ class Timings:
     """
 
     poll_interval: float = _seconds(default=1.0, least=0.001)
-    """Seconds between looks at an idle queue. Notifications make the usual start
-    much faster; polling is what keeps every guarantee without them."""
+    """Seconds between looks at an idle queue; two and a half times that while notifications
+    are heard, which make the usual start much faster. Polling is what keeps every guarantee
+    without them."""
 
     heartbeat: float = _seconds(default=5.0, least=0.01)
     """Seconds between beats of a worker, and between its reports of progress."""

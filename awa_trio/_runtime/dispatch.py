@@ -35,6 +35,10 @@ LINGER = 0.002
 #: something was due and could not be had: someone else was claiming it.
 QUIET = 0.025
 
+#: How much rarer an idle queue is looked at while notifications are heard: then only one that
+#: gets lost makes the difference.
+RARER = 2.5
+
 #: Slots woken ahead of the jobs they are to pick up.
 SPARES = 4
 
@@ -171,6 +175,8 @@ class Dispatcher:
         """Claims made."""
         self._more_comes = False
         self._closing = False
+        self.hears = False
+        """Whether notifications are heard."""
 
     # ---- news: synchronous, from wherever it comes
 
@@ -294,7 +300,8 @@ class Dispatcher:
 
     def _pause(self) -> float:
         """Seconds until a queue is asked although there was no news."""
-        return self._timings.poll_interval * self._random.uniform(0.75, 1.25)
+        interval = self._timings.poll_interval * (RARER if self.hears else 1.0)
+        return interval * self._random.uniform(0.75, 1.25)
 
     def _next_look(self) -> float:
         looks = (min(slots.look_at, slots.ask_at) for slots in self._queues.values())

@@ -74,14 +74,17 @@ class Upkeep:
 
     async def run(self) -> None:
         """Do the rounds until cancelled."""
+        # After the first claim, whose connection it can use.
+        await trio.sleep(self._timings.rescue_interval / 5)
         rounds = 0
         prune_at = trio.current_time()
         while True:
             worker_id = await self._worker_id()
-            with trio.fail_after(self._timings.call_timeout):
-                self.leads = await self._store.lead(
-                    DUTY, worker_id, 3 * self._timings.rescue_interval
-                )
+            if rounds % 2 == 0 or not self.leads:
+                with trio.fail_after(self._timings.call_timeout):
+                    self.leads = await self._store.lead(
+                        DUTY, worker_id, 4 * self._timings.rescue_interval
+                    )
             if self.leads or rounds % FOLLOWER_EVERY == 0:
                 await self.rescue()
             if self.leads and trio.current_time() >= prune_at:

@@ -394,11 +394,12 @@ class Worker:
                 self._parts.dispatcher.got_work()
             case Disconnected():
                 self._hears(False)
+                self._parts.dispatcher.got_work()
             case _:
                 pass
 
     def _hears(self, connected: bool) -> None:
-        self._listening = connected
+        self._listening = self._parts.dispatcher.hears = connected
         if self._observers is not None:
             self._observers.tell(Listening(connected))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 import itertools
 import logging
+from collections import Counter
 from datetime import UTC
 from typing import Any
 
@@ -946,13 +948,48 @@ async def test_an_idle_worker_asks_and_does_not_claim() -> None:
         assert worker.statistics().claims == claims
 
 
-async def test_a_job_that_nobody_tells_of_is_found_by_asking() -> None:
+@pytest.mark.parametrize("listen", [True, False])
+async def test_an_idle_worker_makes_less_than_a_call_a_second_if_it_hears(
+    listen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def count(name: str) -> None:
+        method = getattr(MemoryStore, name)
+
+        async def counting(store: MemoryStore, *args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return await method(store, *args, **options)
+
+        monkeypatch.setattr(MemoryStore, name, counting)
+
+    for name in CALLS:
+        count(name)
+    async with Rig(nothing).working(listen=listen):
+        await trio.sleep(50)
+        calls.clear()
+        await trio.sleep(100)
+        made = Counter(calls)
+    assert {"next_due", "beat", "lead", "rescue", "running"} <= set(made)
+    assert (made.total() <= 100) is listen, made
+
+
+#: Those of a store that are transactions.
+CALLS = [
+    name
+    for name, method in vars(MemoryStore).items()
+    if inspect.iscoroutinefunction(method) and not name.startswith("_") and name != "listen"
+]
+
+
+@pytest.mark.parametrize("listen", [True, False])
+async def test_a_job_that_nobody_tells_of_is_found_by_asking(listen: bool) -> None:
     rig = Rig(nothing)
-    async with rig.working():
+    async with rig.working(listen=listen):
         await trio.sleep(10)
         job = PreparedInsert("work", "default", b'{"n":0}')
         [enqueued] = await rig.backend.store.enqueue([job], notify=False)
-        await trio.sleep(2)
+        await trio.sleep(3.2 if listen else 1.3)
         assert await rig.state(enqueued.id) is S.COMPLETED
 
 
