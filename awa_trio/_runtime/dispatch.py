@@ -45,10 +45,12 @@ SPARES = 4
 #: The most jobs in one claim.
 MOST_JOBS = 500
 
-#: Seconds between two claims that look at a busy queue from its head. Those between them go on
-#: where the last one ended: what it claimed leaves remains in the index, which cannot be
-#: removed while some session holds an old snapshot. What comes up behind waits this long.
+#: Seconds between two claims that look at a busy queue from its head, or times what one of
+#: them took, if that is longer. Those between them go on where the last one ended: what it
+#: claimed leaves remains in the index, which cannot be removed while some session holds an
+#: old snapshot. What comes up behind waits this long.
 WHOLE_EVERY = 1.0
+WHOLE_TIMES = 30
 
 
 class Slots:
@@ -93,10 +95,8 @@ class Slots:
 
         At most half of the slots at once: while one half runs, the other is claimed for.
         """
-        now = trio.current_time()
-        if now >= self._whole_at:
+        if trio.current_time() >= self._whole_at:
             self._passed.clear()
-            self._whole_at = now + WHOLE_EVERY
         half = (self.settings.max_workers + 1) // 2
         return Want(
             self.queue,
@@ -106,12 +106,15 @@ class Slots:
             tuple(self._passed.values()),
         )
 
-    def got(self, jobs: Sequence[Claimed], want: Want) -> bool:
-        """Take note of what was claimed; return whether there may be more."""
+    def got(self, jobs: Sequence[Claimed], want: Want, seconds: float) -> bool:
+        """Take note of what was claimed, and how long it took; return whether there may be more."""
         if len(jobs) < want.most:
             self._passed.clear()
             self._whole_at = -math.inf
             return bool(want.after)
+        if not want.after:
+            pause = max(WHOLE_EVERY, WHOLE_TIMES * seconds)
+            self._whole_at = trio.current_time() + pause
         for job in jobs:
             if job.ordering_key is None:
                 self._passed[job.kind, job.priority] = Passed(
@@ -346,9 +349,10 @@ class Dispatcher:
             try:
                 with trio.fail_after(self._timings.call_timeout):
                     jobs = await self._store.claim(worker_id, wants, self._kinds)
+                took = trio.current_time() - asked
                 self.claims += 1
                 if self._observers is not None:
-                    self._tell(worker_id, wants, jobs, trio.current_time() - asked)
+                    self._tell(worker_id, wants, jobs, took)
                 got: dict[str, list[Claimed]] = {want.queue: [] for want in wants}
                 for job in jobs:
                     got[job.queue].append(job)
@@ -370,7 +374,7 @@ class Dispatcher:
             slots.fruitless = slots.fruitless + 1 if slots.due and not found else 0
             slots.due = False
             slots.look_at = math.inf
-            if slots.got(found, want):
+            if slots.got(found, want, took):
                 slots.may_have_more = True
             else:
                 quiet = min(QUIET * 2 ** min(slots.fruitless, 10), self._pause())
