@@ -9,7 +9,7 @@
 --   after_ids         bigint[]
 --
 -- Returns one row per (kind, priority) that has a job waiting, due or not, with the position
--- after which it has. Jobs with an ordering key are in no lane: see awa.key_heads.
+-- after which it has: of a lane that was not named, just before its first job. Jobs with an ordering key are in no lane: see awa.key_heads.
 --
 -- Locks: none. Steps from the head of one lane to the head of the next, so its cost
 -- is the number of lanes, whatever the number of jobs in them. What has left the head of a
@@ -39,16 +39,16 @@ BEGIN
          ORDER BY 1, 2
     LOOP
         LOOP
-            SELECT j.kind, j.priority INTO lane FROM awa.jobs AS j
+            SELECT j.kind, j.priority, j.run_at, j.id INTO lane FROM awa.jobs AS j
              WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
                AND j.state IN ('available', 'scheduled', 'retryable')
                AND (j.kind, j.priority) > (last_kind, last_priority)
                AND (j.kind, j.priority) < (known.kind, known.priority)
-             ORDER BY j.kind, j.priority LIMIT 1;
+             ORDER BY j.kind, j.priority, j.run_at, j.id LIMIT 1;
             EXIT WHEN lane IS NULL;
             IF lane.kind = ANY (kinds) THEN
                 RETURN QUERY SELECT lane.kind::text, lane.priority::smallint,
-                                    '-infinity'::timestamptz, 0::bigint;
+                                    lane.run_at, lane.id - 1;
             END IF;
             last_kind := lane.kind;
             last_priority := lane.priority;

@@ -19,14 +19,7 @@ BEGIN
                     THEN greatest(extract(epoch FROM min(w.run_at) - clock_timestamp())::float8, 0) END
           FROM unnest(queues) AS q (queue)
          CROSS JOIN LATERAL (
-               SELECT j.run_at
-                 FROM awa.lanes(q.queue, kinds) AS l
-                CROSS JOIN LATERAL (
-                      SELECT j.run_at FROM awa.jobs AS j
-                       WHERE j.queue = q.queue AND j.kind = l.kind AND j.priority = l.priority
-                         AND j.state IN ('available', 'scheduled', 'retryable')
-                         AND j.ordering_key IS NULL
-                       ORDER BY j.run_at, j.id LIMIT 1) AS j
+               SELECT l.after_run_at AS run_at FROM awa.lanes(q.queue, kinds) AS l
                 UNION ALL
                (SELECT j.run_at FROM awa.jobs AS j
                  WHERE j.queue = q.queue AND j.state IN ('available', 'scheduled', 'retryable')
