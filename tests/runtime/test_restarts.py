@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest, root: Path) -> Iterator[DevServer]:
 
 
 def take_down(server: DevServer, how: signal.Signals) -> None:
-    """End the postmaster as pg_ctl does; return when it has ended."""
+    """End the postmaster as pg_ctl does, or as the kernel; return when it has ended."""
     postmaster = server_data.read_postmaster(server.root / "data")
     assert postmaster is not None
     os.kill(postmaster.pid, how)
@@ -61,6 +61,7 @@ def take_down(server: DevServer, how: signal.Signals) -> None:
     [
         pytest.param(signal.SIGINT, 0.0, id="fast"),
         pytest.param(signal.SIGQUIT, 2.0, id="immediate, and down for longer than the lease"),
+        pytest.param(signal.SIGKILL, 0.0, id="killed"),
     ],
 )
 async def test_a_worker_outlives_a_restart(
