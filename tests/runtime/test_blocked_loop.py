@@ -76,7 +76,8 @@ async def test_a_loop_that_is_blocked_for_good_loses_its_jobs(
 ) -> None:
     """A worker that does nothing else must not keep them by its beats."""
     timings = attrs.evolve(TIMINGS, give_up_blocked_after=0.6)
-    job, statistics, attempts = await run_blocked(migrated, BLOCKED, timings)
+    # Long enough for a rescuer on a busy machine: beats go on for 0.6 s, the lease for 2.4 s.
+    job, statistics, attempts = await run_blocked(migrated, 2 * BLOCKED, timings)
     assert (job.attempt, attempts) == (2, [1, 2])
     assert "presumed dead" in job.errors[0].error
     assert statistics.lives == 2
