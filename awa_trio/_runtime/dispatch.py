@@ -115,11 +115,9 @@ class Slots:
         if not want.after:
             pause = max(WHOLE_EVERY, WHOLE_TIMES * seconds)
             self._whole_at = trio.current_time() + pause
-        for job in jobs:
-            if job.ordering_key is None:
-                self._passed[job.kind, job.priority] = Passed(
-                    job.kind, job.priority, job.raw_run_at, job.id
-                )
+        last = {(job.kind, job.priority): job for job in jobs if job.ordering_key is None}
+        for lane, job in last.items():
+            self._passed[lane] = Passed(*lane, job.raw_run_at, job.id)
         return True
 
 
@@ -327,10 +325,10 @@ class Dispatcher:
         due = await self._due_in(asked)
         for slots in asked:
             slots.due = due == 0
-            slots.look_at = trio.current_time() + due
             if slots.due:
-                slots.look_at = math.inf
                 slots.may_have_more = True
+            else:
+                slots.look_at = trio.current_time() + due
 
     async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> None:
         """Claim once."""

@@ -122,7 +122,6 @@ class Worker:
         self._drain = trio.CancelScope()
         self._crash: BaseException | None = None
         self._observers = observers
-        self._listening = False
 
         self._parts = assemble(
             registry,
@@ -136,7 +135,7 @@ class Worker:
             crashed=self._crashed,
             max_waiting=max_waiting,
             observers=observers,
-            listening=lambda: self._listening,
+            listening=lambda: self._parts.dispatcher.hears,
         )
 
     @property
@@ -399,7 +398,7 @@ class Worker:
                 pass
 
     def _hears(self, connected: bool) -> None:
-        self._listening = self._parts.dispatcher.hears = connected
+        self._parts.dispatcher.hears = connected
         if self._observers is not None:
             self._observers.tell(Listening(connected))
 

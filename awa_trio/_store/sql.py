@@ -222,7 +222,7 @@ class SqlStore:
 
     async def tell(self, queues: Sequence[str]) -> None:
         """See `_seam.protocol.Working`."""
-        await self._rows(TELL, (list(queues),))
+        await self._rows(TELL, (arrays.texts(queues),))
 
     async def register_callback(
         self, worker: int, job_id: int, run_lease: int, token: str, timeout: float

@@ -88,7 +88,7 @@ class Spans:
 
     # ---- consuming
 
-    def attempt(self, started: events.Started) -> Attempting:
+    def attempt(self, started: events.Started) -> Current:
         """The span of an attempt: in the enqueuer's trace at first, in one of its own later."""
         job = started.job
         attributes: dict[str, str | int] = {
@@ -110,7 +110,7 @@ class Spans:
             f"process {job.queue}", origin, SpanKind.CONSUMER, attributes, links
         )
         self._open[started.worker_id, job.id, job.attempt] = _Open(span)
-        return Attempting(span)
+        return Current(span)
 
     def observe(self, event: events.Event) -> None:
         """End the spans that an event is the end of."""
@@ -196,8 +196,8 @@ _PROCESSING = {
 }
 
 
-class Attempting:
-    """Makes an attempt's span the current one. It is ended when the job's fate is known."""
+class Current:
+    """Makes a span the current one. Who began it ends it: an attempt's, when its fate is known."""
 
     __slots__ = ("_span", "_token")
 
@@ -216,18 +216,18 @@ class Attempting:
         contexts.detach(self._token)
 
 
-class Producing:
+class Producing(Current):
     """Makes an insert's span the current one, and ends it."""
 
-    __slots__ = ("_span", "_spans", "_token")
+    __slots__ = ("_spans",)
 
     def __init__(self, spans: Spans, span: Span) -> None:
+        super().__init__(span)
         self._spans = spans
-        self._span = span
 
     def __enter__(self) -> None:
         self._spans.produces(self._span, True)
-        self._token = contexts.attach(trace.set_span_in_context(self._span))
+        super().__enter__()
 
     def __exit__(
         self,
@@ -235,7 +235,7 @@ class Producing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        contexts.detach(self._token)
+        super().__exit__(kind, error, traceback)
         self._spans.produces(self._span, False)
         if error is not None:
             self._spans.failed(self._span, error)

@@ -460,23 +460,12 @@ async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> 
         worker = row[0]
 
         def pages_of_a_claim() -> int:
-            connection.execute("SELECT pg_stat_force_next_flush()")
-            before = blocks()
+            before = pages_of_jobs(connection)
             connection.execute(
                 "SELECT count(*) FROM awa.claim(%s, '{q}', '{10}', '{0}', '{60}', '{known}', '{NULL}')",
                 [worker],
             )
-            connection.execute("SELECT pg_stat_force_next_flush()")
-            return blocks() - before
-
-        def blocks() -> int:
-            connection.execute("SELECT pg_stat_clear_snapshot()")
-            found = connection.execute(
-                "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int"
-                " FROM pg_statio_user_tables WHERE schemaname = 'awa' AND relname = 'jobs'"
-            ).fetchone()
-            assert found is not None
-            return int(found[0])
+            return pages_of_jobs(connection) - before
 
         def insert(kind: str, jobs: int) -> None:
             connection.execute(

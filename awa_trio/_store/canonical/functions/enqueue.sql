@@ -25,17 +25,11 @@ BEGIN
     -- What awa.enqueue_many does for a set, for one: a fifth of the time of a set of one.
     id := nextval('awa.job_ids');
     IF awa.holds(unique_states::smallint, state) AND unique_key IS NOT NULL THEN
-        LOOP
-            INSERT INTO awa.unique_claims (unique_key, job_id) VALUES (unique_key, id)
-                ON CONFLICT DO NOTHING;
-            EXIT WHEN FOUND;
-            SELECT c.job_id INTO holder FROM awa.unique_claims AS c
-             WHERE c.unique_key = enqueue.unique_key;
-            IF FOUND THEN
-                RETURN QUERY SELECT holder, false;
-                RETURN;
-            END IF;
-        END LOOP;
+        holder := awa.take_key(unique_key, id);
+        IF holder IS NOT NULL THEN
+            RETURN QUERY SELECT holder, false;
+            RETURN;
+        END IF;
     END IF;
     INSERT INTO awa.jobs
            (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at, state,

@@ -31,17 +31,11 @@ BEGIN
     END IF;
     id := nextval('awa.job_ids');
     IF unique_key IS NOT NULL AND awa.holds(unique_states::smallint, 'available') THEN
-        LOOP
-            INSERT INTO awa.unique_claims (unique_key, job_id) VALUES (unique_key, id)
-                ON CONFLICT DO NOTHING;
-            EXIT WHEN FOUND;
-            SELECT c.job_id INTO holder FROM awa.unique_claims AS c
-             WHERE c.unique_key = enqueue.unique_key;
-            IF FOUND THEN
-                RETURN QUERY SELECT holder, false;
-                RETURN;
-            END IF;
-        END LOOP;
+        holder := awa.take_key(unique_key, id);
+        IF holder IS NOT NULL THEN
+            RETURN QUERY SELECT holder, false;
+            RETURN;
+        END IF;
     END IF;
     number := pg_sequence_last_value('awa.segment_numbers');
     LOOP
