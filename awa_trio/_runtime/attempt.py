@@ -38,6 +38,7 @@ from .._core.results import (
 )
 from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
+from .enclosure import DID_NOT_RETURN, Enclosure
 from .job import Job, lend_nursery, output_of, progress_of
 from .resources import Held
 
@@ -45,8 +46,6 @@ logger = logging.getLogger("awa_trio.worker")
 
 Handler = Callable[..., Awaitable[object]]
 """Takes a job; and by name, what the attempt's resources give it."""
-
-_DID_NOT_RETURN = object()
 
 #: A nursery absorbs any Cancelled once it is cancelled, and a handler that raises one
 #: cancels it. Whatever the handler had still to do was not done.
@@ -189,44 +188,46 @@ class Attempt:
             return Cut.DEADLINE
         return self._cut_by
 
-    async def run(self, handler: Handler, job: Job[Any], held: Held | None = None) -> Ended:
+    async def run(
+        self, handler: Handler, job: Job[Any], enclosure: Enclosure, held: Held | None = None
+    ) -> Ended:
         """Run the handler to its end, with what is held around it; decide nothing.
 
         Never raises: whatever happened is in what it returns. A cancellation from
         outside counts as the worker's shutdown, and strikes again at the caller's next
         checkpoint.
+
+        Args:
+          handler: what to run.
+          job: what it is called with.
+          enclosure: what to run it in; see there for what the caller owes it.
+          held: what to hold around the nursery, inside what cuts it.
         """
         deadline = self.claimed.deadline
-        ends = trio.current_time() + deadline if deadline else math.inf
-        self.scope = scope = trio.CancelScope(deadline=ends)
+        now = trio.current_time()
+        if held is not None:
+            await enclosure.close()  # No nursery but its own is around what is held.
+        self.scope = scope = enclosure.open(now, now + deadline if deadline else math.inf)
         if self._cut_by is not None:
             scope.cancel(reason=f"awa_trio: {self._cut_by.value}")
-        result: object = _DID_NOT_RETURN
-        own: BaseException | None = None
+        result: object = DID_NOT_RETURN
         error: BaseException | None = None
-        cut: Cut | None = None
-        with scope:
-            try:
-                if held is None:
-                    async with trio.open_nursery() as nursery:
-                        lend_nursery(job, nursery)
-                        try:
-                            result = await handler(job)
-                        except BaseException as raised:
-                            own = raised
-                            raise
-                else:
-                    # Around the nursery, whose tasks may use them; inside what cuts it.
-                    async with held as given:
-                        result = await _in_nursery(partial(handler, job, **given), job)
-            except BaseException as raised:
-                error = _alone(raised, own)
-            now = trio.current_time()
-            cut = self.cut_by(now)
-            if cut is None and trio.current_effective_deadline() <= now:
-                # A scope outside the attempt: it cannot say whom it cut.
-                cut = Cut.SHUTDOWN
-            self.ended = True
+        try:
+            if held is None:
+                result = await enclosure.run(handler, job, keep=True)
+            else:
+                async with held as given:
+                    result = await enclosure.run(partial(handler, **given), job, keep=False)
+        except BaseException as raised:
+            error = raised
+        now = trio.current_time()
+        cut = self.cut_by(now)
+        if cut is None and trio.current_effective_deadline() <= now:
+            # A scope outside the attempt: it cannot say whom it cut.
+            cut = Cut.SHUTDOWN
+        self.ended = True
+        if cut is not None or not enclosure.kept:
+            await enclosure.close()
         if error is not None:
             self.error = error
             if cut is not None:
@@ -237,7 +238,7 @@ class Attempt:
             return Raised(error)
         if result is None:
             return _COMPLETED
-        if result is _DID_NOT_RETURN:
+        if result is DID_NOT_RETURN:
             return Raised(RuntimeError(_ABSORBED))
         return Returned(
             cast("Result", result) if type(result) in _RESULTS else self._unrecognised(result)
@@ -304,37 +305,6 @@ class Attempt:
     def about(self) -> dict[str, Any]:
         """What log records have beside their message."""
         return about(self.claimed, self.worker_id)
-
-
-async def _in_nursery(handler: Callable[[], Awaitable[object]], job: Job[Any]) -> object:
-    """Run a handler in a nursery, as `Attempt.run` does, for what is held around that."""
-    result: object = _DID_NOT_RETURN
-    own: BaseException | None = None
-    try:
-        async with trio.open_nursery() as nursery:
-            lend_nursery(job, nursery)
-            try:
-                result = await handler()
-            except BaseException as raised:
-                own = raised
-                raise
-    except BaseExceptionGroup as group:
-        alone = _alone(group, own)
-        if alone is group:
-            raise
-    else:
-        return result
-    raise alone
-
-
-def _alone(error: BaseException, own: BaseException | None) -> BaseException:
-    """What the handler itself raised, if its nursery made a group of nothing but that.
-
-    A resource can then catch it by its class, and a `WaitForCallback` says whose it is.
-    """
-    if own is None or not isinstance(error, BaseExceptionGroup):
-        return error
-    return own if len(error.exceptions) == 1 and error.exceptions[0] is own else error
 
 
 #: Kinds whose unrecognised results have been mentioned once.

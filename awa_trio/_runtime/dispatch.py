@@ -22,6 +22,7 @@ from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
 from .._seam.protocol import Working
 from .._seam.values import Claimed, Passed, Want
 from .attempt import Attempt
+from .enclosure import Enclosure
 from .observing import Observers, said
 
 logger = logging.getLogger("awa_trio.worker")
@@ -146,7 +147,7 @@ class Dispatcher:
         kinds: dict[str, float | None],
         *,
         hold: Callable[[Attempt], None],
-        run: Callable[[Attempt], Awaitable[None]],
+        run: Callable[[Attempt, Enclosure], Awaitable[None]],
         worker_id: Callable[[], Awaitable[int]],
         uncertain: Callable[[], None],
         fenced: Callable[[int], None],
@@ -426,29 +427,39 @@ class Dispatcher:
         clean = contextvars.copy_context()
         task = trio.lowlevel.current_task()
         slots.spares -= 1
-        while True:
-            while not slots.ready:
-                if self._closing:
+        async with Enclosure() as enclosure:
+            while await self._some(slots, enclosure):
+                attempt = slots.ready.popleft()
+                if slots.ready:
+                    self._wake(slots, attempts)
+                task.name = f"awa:job:{attempt.claimed.id}:{attempt.claimed.kind}"
+                try:
+                    await self._run(attempt, enclosure)
+                finally:
+                    self._left(attempt, slots)
+                if not _same(contextvars.copy_context(), clean):
+                    # The handler left a context variable behind: the next one must not see it.
+                    slots.spares += 1
+                    clean.run(attempts.start_soon, self._slot, slots, attempts)
                     return
-                if slots.started - slots.waiting > slots.settings.max_workers:
-                    # It was one of those that stood in for slots whose attempts waited.
-                    slots.started -= 1
-                    return
-                await slots.parked.park()
-                slots.spares -= 1
-            attempt = slots.ready.popleft()
-            if slots.ready:
-                self._wake(slots, attempts)
-            task.name = f"awa:job:{attempt.claimed.id}:{attempt.claimed.kind}"
-            try:
-                await self._run(attempt)
-            finally:
-                self._left(attempt, slots)
-            if not _same(contextvars.copy_context(), clean):
-                # The handler left a context variable behind: the next one must not see it.
-                slots.spares += 1
-                clean.run(attempts.start_soon, self._slot, slots, attempts)
-                return
+
+    async def _some(self, slots: Slots, enclosure: Enclosure) -> bool:
+        """Wait until there is something to run; False if the slot is to end."""
+        if enclosure.turn_is_over:
+            await enclosure.close()
+        while not slots.ready:
+            if enclosure.in_use:
+                await enclosure.close()
+                continue
+            if self._closing:
+                return False
+            if slots.started - slots.waiting > slots.settings.max_workers:
+                # It was one of those that stood in for slots whose attempts waited.
+                slots.started -= 1
+                return False
+            await slots.parked.park()
+            slots.spares -= 1
+        return True
 
     def close(self) -> None:
         """Let slots end when they have nothing left to run."""

@@ -158,6 +158,13 @@ class Services:
 _making = Lock()
 
 
+_OVER = "the attempt is over, and its nursery closed; start tasks before the handler returns"
+_IN_THREAD = (
+    "a handler that is an ordinary function has no nursery; make it async, or use"
+    " trio.from_thread.run"
+)
+
+
 class Job(Generic[ArgsT]):
     """One attempt of a job, as its handler sees it."""
 
@@ -166,6 +173,7 @@ class Job(Generic[ArgsT]):
         "_buffer",
         "_decode",
         "_nursery",
+        "_nursery_asked_for",
         "_output",
         "_prepare",
         "_progress",
@@ -186,6 +194,7 @@ class Job(Generic[ArgsT]):
         self._buffer = buffer
         self._prepare = prepare
         self._nursery: trio.Nursery | None = None
+        self._nursery_asked_for = False
         self._services: Services | None = None
         self._progress: ProgressBuffer | None = None
         self._output: bytes | None = None
@@ -284,14 +293,13 @@ class Job(Generic[ArgsT]):
         attempt's.
 
         Raises:
-          RuntimeError: the handler runs in a thread.
+          RuntimeError: the handler runs in a thread, or the attempt is over.
         """
-        if self._nursery is None:
-            raise RuntimeError(
-                "a handler that is an ordinary function has no nursery; make it async,"
-                " or use trio.from_thread.run"
-            )
-        return self._nursery
+        self._nursery_asked_for = True
+        nursery = self._nursery
+        if nursery is None:
+            raise RuntimeError(_OVER if self._buffer.sealed else _IN_THREAD)
+        return nursery
 
     def enqueue_on_completion(self, args: object, /, **options: Unpack[EnqueueOptions]) -> None:
         """Enqueue a follow-up job if, and only if, this attempt completes.
@@ -460,6 +468,20 @@ class Job(Generic[ArgsT]):
 def lend_nursery(job: Job[Any], nursery: trio.Nursery | None) -> None:
     """Give a job the nursery of the attempt that is about to run; None if it may use none."""
     cast("Any", job)._nursery = nursery
+
+
+def take_nursery_back(job: Job[Any]) -> bool:
+    """Take its nursery from a job whose handler has returned.
+
+    Returns:
+      False if that has asked for it: then tasks may run in it, and references to it remain.
+    """
+    lent = cast("Any", job)
+    nursery, lent._nursery = job._nursery, None
+    if job._nursery_asked_for:  # Asked after the taking: a thread may be asking.
+        lent._nursery = nursery
+        return False
+    return True
 
 
 def lend_services(job: Job[Any], services: Services) -> None:

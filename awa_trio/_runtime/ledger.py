@@ -52,6 +52,7 @@ from .attempt import (
     log_end,
     log_end_after_completion,
 )
+from .enclosure import Enclosure
 from .finalize import Entry, Finalizer
 from .job import Job, Services, args_of, lend_services, row_of
 from .observing import Observers
@@ -216,11 +217,13 @@ class Ledger:
 
     # ---- running
 
-    def run(self, attempt: Attempt) -> Awaitable[None]:
+    def run(self, attempt: Attempt, enclosure: Enclosure) -> Awaitable[None]:
         """Run an attempt to its end, and submit its settlement."""
-        return self._run(attempt) if self._observers is None else self._run_observed(attempt)
+        if self._observers is None:
+            return self._run(attempt, enclosure)
+        return self._run_observed(attempt, enclosure)
 
-    async def _run_observed(self, attempt: Attempt) -> None:
+    async def _run_observed(self, attempt: Attempt, enclosure: Enclosure) -> None:
         """Do the same inside the blocks of observers."""
         assert self._observers is not None
         job = attempt.claimed
@@ -231,9 +234,9 @@ class Ledger:
                 started, trio.current_time(), contextvars.copy_context()
             )
             self._observers.tell(started)
-            await self._run(attempt)
+            await self._run(attempt, enclosure)
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: Attempt, enclosure: Enclosure) -> None:
         task = self._registry.tasks[attempt.claimed.kind]
         decode = partial(self._registry.decode, task)
         job = Job(attempt.claimed, decode, attempt.buffer, self._planner.prepare)
@@ -244,7 +247,7 @@ class Ledger:
             function, held = self._resources.lend(task, job)
         if task.in_thread:
             function = self._in_thread(attempt, function)
-        ended = await attempt.run(function, job, held)
+        ended = await attempt.run(function, job, enclosure, held)
         if attempt.own_completion is OwnCompletion.COMMITTED:
             self._let_go(attempt)
             log_end_after_completion(attempt, ended)
@@ -265,8 +268,10 @@ class Ledger:
                 attempt.describe(),
                 extra=attempt.about(),
             )
+            await enclosure.close()
             await attempt.thread_finished.wait()
         if self.finalizer.full:
+            await enclosure.close()
             await self.finalizer.room()
 
     def _in_thread(self, attempt: Attempt, function: Callable[..., object]) -> Handler:

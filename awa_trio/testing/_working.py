@@ -16,6 +16,7 @@ from .._app.connections import require_trio
 from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
 from .._runtime.attempt import Attempt
+from .._runtime.enclosure import Enclosure
 from .._runtime.observing import observers_or_none
 from .._runtime.parts import Parts, assemble
 from .._runtime.worker import LAST_WORDS
@@ -253,7 +254,8 @@ async def _work_next(
             for attempt in attempts:
                 parts.ledger.hold(attempt)
         for attempt in attempts:
-            await parts.ledger.run(attempt)
+            async with Enclosure() as enclosure:
+                await parts.ledger.run(attempt, enclosure)
             await parts.finalizer.drained()
             return Worked((await store.get([attempt.claimed.id]))[0])
     return None

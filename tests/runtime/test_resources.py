@@ -17,6 +17,7 @@ from awa_trio._core.registry import Task
 from awa_trio._core.request import KindDefaults
 from awa_trio._core.resources import Resource, Wiring
 from awa_trio._runtime.attempt import Attempt
+from awa_trio._runtime.enclosure import Enclosure
 from awa_trio._runtime.resources import Resources
 from awa_trio.testing import HandlerJob
 
@@ -999,10 +1000,14 @@ async def test_what_a_handler_raises_by_itself_is_in_no_group() -> None:
     error = awa.WaitForCallback("t")
     for held in (None, _gives_nothing()):
         job = HandlerJob(Work())
-        ended = await Attempt(cast("Any", job._row), 1).run(throws(error), job, held)
+        async with Enclosure() as enclosure:
+            ended = await Attempt(cast("Any", job._row), 1).run(
+                throws(error), job, enclosure, held
+            )
         assert ended == Raised(error)
     job = HandlerJob(Work())
-    ended = await Attempt(cast("Any", job._row), 1).run(fails_in_a_group, job)
+    async with Enclosure() as enclosure:
+        ended = await Attempt(cast("Any", job._row), 1).run(fails_in_a_group, job, enclosure)
     assert isinstance(ended, Raised)
     assert isinstance(ended.error, ExceptionGroup)
 
