@@ -39,12 +39,29 @@ BEGIN
          ORDER BY 1, 2
     LOOP
         LOOP
-            SELECT j.kind, j.priority, j.run_at, j.id INTO lane FROM awa.jobs AS j
-             WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
-               AND j.state IN ('available', 'scheduled', 'retryable')
-               AND (j.kind, j.priority) > (last_kind, last_priority)
-               AND (j.kind, j.priority) < (known.kind, known.priority)
-             ORDER BY j.kind, j.priority, j.run_at, j.id LIMIT 1;
+            -- In three parts, because an upper bound of two columns ends no scan of an index,
+            -- and would read all that has left the lane which it is to stop at.
+            SELECT * INTO lane FROM (
+                (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                    AND j.state IN ('available', 'scheduled', 'retryable')
+                    AND j.kind = last_kind AND j.priority > last_priority
+                    AND j.priority < CASE WHEN known.kind > last_kind THEN 32767 ELSE known.priority END
+                  ORDER BY j.priority, j.run_at, j.id LIMIT 1)
+                 UNION ALL
+                (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                    AND j.state IN ('available', 'scheduled', 'retryable')
+                    AND j.kind > last_kind AND j.kind < known.kind
+                  ORDER BY j.kind, j.priority, j.run_at, j.id LIMIT 1)
+                 UNION ALL
+                (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                    AND j.state IN ('available', 'scheduled', 'retryable')
+                    AND known.kind > last_kind
+                    AND j.kind = known.kind AND j.priority < known.priority
+                  ORDER BY j.priority, j.run_at, j.id LIMIT 1)) AS l
+             LIMIT 1;
             EXIT WHEN lane IS NULL;
             IF lane.kind = ANY (kinds) THEN
                 RETURN QUERY SELECT lane.kind::text, lane.priority::smallint,
