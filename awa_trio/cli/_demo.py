@@ -34,7 +34,7 @@ async def demo(
     Parameters
     ----------
     chaos
-        Kill a worker with SIGKILL about twice a second; the numbers must still match.
+        Kill a worker with SIGKILL about twice a second while jobs get done; the numbers must still match.
     workers
         Worker processes.
     """

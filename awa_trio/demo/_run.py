@@ -18,6 +18,9 @@ from ..pg import DevServer, TrioConnection, dev_server
 from ._library import plain_result, source_files
 from ._tasks import ScanFile, make_app
 
+#: The argument of a worker process that is one day killed.
+TO_BE_KILLED = "--to-be-killed"
+
 TABLE = "CREATE TABLE demo_modules (name text PRIMARY KEY, size bigint, times int DEFAULT 1)"
 
 COUNTS = """
@@ -97,7 +100,7 @@ async def run_demo(
 
     Args:
       workers: worker processes.
-      chaos: kill one of them with SIGKILL about twice a second, and start another.
+      chaos: kill one of them with SIGKILL about twice a second while jobs get done, and start another.
       dsn: an empty database; default, one on a server of its own, gone afterwards.
       watch: told how far the jobs are, several times a second.
 
@@ -133,13 +136,14 @@ async def _run(
         await connection.execute(TABLE)
         await client.enqueue_many(map(ScanFile, files))
         began = trio.current_time()
-        fleet = Fleet(dsn, workers)
+        fleet = Fleet(dsn, workers, to_be_killed=chaos)
         async with trio.open_nursery() as nursery:
             await nursery.start(fleet.run)
             if chaos:
                 nursery.start_soon(fleet.kill_now_and_then)
             while not _finished(progress := await _progress(connection, fleet)):
                 watch(progress)
+                fleet.done = progress.files_done + progress.modules_done
                 await trio.sleep(0.1)
             watch(progress)
             seconds = trio.current_time() - began
@@ -183,11 +187,15 @@ def _finished(progress: Progress) -> bool:
 class Fleet:
     """The worker processes: a process that ends is replaced."""
 
-    def __init__(self, dsn: str, size: int) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, size: int, *, to_be_killed: bool) -> None:
+        self._command = [sys.executable, "-m", "awa_trio.demo._process", dsn]
+        if to_be_killed:
+            self._command.append(TO_BE_KILLED)
         self._size = size
         self._processes: list[trio.Process] = []
         self.killed = 0
+        self.done = 0
+        """Jobs done, as whoever watches says."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep the processes running until cancelled, and then end them."""
@@ -198,8 +206,7 @@ class Fleet:
 
     async def _keep_one(self) -> None:
         while True:
-            command = [sys.executable, "-m", "awa_trio.demo._process", self._dsn]
-            process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE)
+            process = await trio.lowlevel.open_process(self._command, stdin=subprocess.PIPE)
             self._processes.append(process)
             try:
                 await process.wait()
@@ -212,9 +219,15 @@ class Fleet:
             await trio.sleep(0.1)
 
     async def kill_now_and_then(self) -> None:
-        """SIGKILL: no cleanup code runs, no connection says goodbye."""
+        """SIGKILL: no cleanup code runs, no connection says goodbye.
+
+        Only when jobs have been done since the last: on a busy machine a worker may need
+        longer to start than it is given.
+        """
+        done = 0
         while True:
             await trio.sleep(random.uniform(0.3, 0.7))
-            if self._processes:
+            if self._processes and self.done > done:
+                done = self.done
                 random.choice(self._processes).send_signal(signal.SIGKILL)
                 self.killed += 1
