@@ -520,9 +520,10 @@ class Ledger:
     async def reconcile(self, life: Life) -> None:
         """Compare with the rows, every so often and whenever an answer was lost; until cancelled."""
         while True:
-            self._uncertain = trio.Event()
             with trio.move_on_after(self._timings.reconcile_interval):
                 await self._uncertain.wait()
+            # Before the rows are read: what is heard meanwhile may not be in them.
+            self._uncertain = trio.Event()
             if life.id is not None:
                 await self.reconcile_once(life.id)
             # However often it is asked for.
@@ -588,6 +589,7 @@ class Ledger:
                 else:
                     # Its follow-ups join the trace of the attempt, not of this task.
                     attempt.observed.context.run(self.settle, attempt, ended)
+                self.waits.given_up(attempt)
 
     def overdue(self) -> int:
         """How many attempts have been settled without waiting for them."""

@@ -261,6 +261,13 @@ class Waits:
         wait.woken.set()
         return True
 
+    def given_up(self, attempt: Attempt) -> None:
+        """An attempt was settled without waiting for its handler. If that waits, in a shield, then
+        for an answer that nobody will give it: let it go on."""
+        if (wait := self._waits.get(attempt.key)) is not None:
+            wait.superseded = True
+            wait.woken.set()
+
     def only_waits(self, attempt: Attempt) -> bool:
         """Whether an attempt does nothing but wait, and has not been answered."""
         wait = self._waits.get(attempt.key)

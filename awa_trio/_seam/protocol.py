@@ -114,7 +114,8 @@ class Working(Protocol):
     async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
         """Seconds until the next job is due; 0 if someone else was claiming one; None if none waits.
 
-        Jobs whose ordering key is taken do not count.
+        Jobs whose ordering key is taken do not count. Those with an ordering key that are due
+        later may count whatever their kind: too early a look costs one claim.
         """
         ...
 

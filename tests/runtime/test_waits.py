@@ -540,6 +540,40 @@ async def test_an_operators_cancel_cuts_a_waiting_handler() -> None:
     assert await rig.state(job_id) is S.CANCELLED
 
 
+@pytest.mark.parametrize("cause", ["cancelled", "fenced", "stopped", "its scope is cancelled"])
+async def test_a_handler_that_waits_in_a_shield_is_let_go_once_it_is_settled(
+    cause: str,
+) -> None:
+    """Nobody will answer it; and a worker cannot end while its handler does not."""
+    handler = Waiter()
+
+    async def shielded(job: Job) -> None:
+        with trio.CancelScope(shield=True):
+            await handler(job)
+
+    rig = Rig(shielded)
+    job_id = await rig.enqueue()
+    with trio.fail_after(100), trio.CancelScope() as scope:
+        async with rig.working(grace=1.0) as worker:
+            await waiting(rig, job_id)
+            match cause:
+                case "cancelled":
+                    await rig.client.jobs.cancel(job_id)
+                case "fenced":
+                    fence(rig)
+                case "stopped":
+                    worker.stop()
+                case _:
+                    scope.cancel()
+            await until(lambda: worker.statistics().running == 0)
+    assert worker.statistics().waiting == 0
+    [error] = handler.errors
+    assert isinstance(error, awa.CallbackSuperseded)
+    state = S.CANCELLED if cause == "cancelled" else S.WAITING_EXTERNAL
+    assert await rig.state(job_id) is state
+    assert await rig.follow_ups() == []
+
+
 async def test_only_the_first_resolution_counts() -> None:
     async def handler(job: Job) -> object:
         return awa.WaitForCallback(await job.register_callback())

@@ -665,6 +665,38 @@ async def test_an_admin_cancel_cancels_the_handler(listen: bool) -> None:
     assert await rig.follow_ups() == []
 
 
+async def test_news_that_comes_while_the_rows_are_read_is_not_forgotten() -> None:
+    """Of two jobs that are cancelled one after the other, the second is cut as soon."""
+    ended: dict[int, float] = {}
+
+    async def note_end(job: Job) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended[job.id] = trio.current_time()
+
+    rig = Rig(note_end)
+    both = [await rig.enqueue(n, deadline=0) for n in range(2)]
+    read = trio.Event()
+
+    async def slowly(worker: int) -> Any:
+        rows = await rig.store.running(worker)
+        read.set()
+        await trio.sleep(1)
+        return rows
+
+    async with rig.working(timings=awa.Timings(reconcile_interval=600.0)):
+        await trio.sleep(10)
+        rig.backend.broken["running"] = slowly
+        began = trio.current_time()
+        assert await rig.client.jobs.cancel(both[0])
+        await read.wait()
+        assert await rig.client.jobs.cancel(both[1])
+        await trio.sleep(10)
+        assert ended.keys() == set(both)
+    assert max(ended.values()) - began < 5
+
+
 async def test_news_of_another_lease_cuts_nothing() -> None:
     from awa_trio._seam.hearing import CutElsewhere
 

@@ -1,0 +1,56 @@
+"""Random lives of a queue: the model and both engines agree at every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import awa_trio as awa
+
+from .machine import Queue, app
+from .portal import Portal
+from .sides import open_sides
+
+#: Each says how to run it again: the steps, and a blob for `hypothesis.reproduce_failure`.
+COMMON = settings(
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+#: What must have happened, or these lives were too dull to show anything.
+EXCITING = {
+    *awa.JobState,
+    "CallbackAlreadyResolved",
+    "CallbackNotFound",
+    "Fenced",
+    "InvalidTransition",
+    "JobNotFound",
+}
+
+
+def live(canonical: str, segmented: str, how: settings) -> Counter[str]:
+    met: Counter[str] = Counter()
+    with Portal() as portal:
+        sides = portal(open_sides, portal.stack, app, canonical, segmented)
+        machine = type("Life", (Queue,), {"portal": portal, "sides": sides, "met": met})
+        run_state_machine_as_test(machine, settings=how)
+    print(dict(met))
+    assert not EXCITING - met.keys()
+    return met
+
+
+def test_the_engines_do_what_the_model_does(migrated: str, segmented: str) -> None:
+    live(migrated, segmented, settings(COMMON, max_examples=40, stateful_step_count=40))
+
+
+@pytest.mark.slow
+def test_the_engines_do_what_the_model_does_for_long(migrated: str, segmented: str) -> None:
+    how = settings(COMMON, derandomize=False, max_examples=1000, stateful_step_count=60)
+    assert live(migrated, segmented, how)["UniqueConflict"]
