@@ -29,6 +29,14 @@ docs:
 bench *arguments:
     python -m tests.bench {{arguments}}
 
+# The tests on each Python, server, set of packages and pooler that this machine has
+matrix *arguments:
+    python -m tests.matrix {{arguments}}
+
+# An hour of mixed load on one worker, and whether anything grew; --minutes, --engine
+soak *arguments:
+    python -m tests.soak {{arguments}}
+
 # Jobs on real input, and their result checked
 demo *arguments:
     awa-trio demo {{arguments}}

@@ -2,35 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 import trio
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from trio.testing import MockClock
 
+import awa_trio as awa
 from awa_trio._app.schema import Engine, schema
 from awa_trio.testing.fixtures import (  # noqa: F401
     awa_app,
     awa_client,
-    awa_dsn,
     awa_server,
     awa_template,
     fresh_database,
 )
 
+from .pooler import Pooler, pooler
+
+#: Set it, and the databases of tests are behind a PgBouncer in transaction mode.
+POOLED = bool(os.environ.get("AWA_TEST_POOLER"))
+
+
+@pytest.fixture(scope="session")
+def awa_pooler(awa_server: str) -> Iterator[Pooler | None]:  # noqa: F811
+    """The pooler that this run's databases are behind, if AWA_TEST_POOLER is set."""
+    if not POOLED:
+        yield None
+        return
+    with pooler(awa_server) as running:
+        yield running
+
 
 @pytest.fixture
-def dsn(awa_server: str) -> Iterator[str]:  # noqa: F811
+def straight(awa_server: str) -> Callable[[str], str]:  # noqa: F811
+    """Returns the server's own address of a database, given any DSN of it."""
+    return lambda dsn: make_conninfo(awa_server, dbname=conninfo_to_dict(dsn)["dbname"])
+
+
+@pytest.fixture
+def way(
+    awa_server: str,  # noqa: F811
+    awa_pooler: Pooler | None,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str], str]:
+    """Returns the DSN of a database by its name: by way of the pooler, if there is one.
+
+    Then clients hear of new jobs as behind any pooler: by a way of their own. Tests that look
+    at the server's sessions, which a pooler shares among its clients, go the straight way.
+    """
+
+    def way(name: str) -> str:
+        own = make_conninfo(awa_server, dbname=name)
+        if awa_pooler is None or request.node.get_closest_marker("sessions"):
+            return own
+        monkeypatch.setattr(awa, "connect", partial(awa.connect, listen_dsn=own))
+        return awa_pooler.dsn(own)
+
+    return way
+
+
+@pytest.fixture
+def dsn(awa_server: str, way: Callable[[str], str]) -> Iterator[str]:  # noqa: F811
     """The DSN of an empty database of the test's own."""
     with fresh_database(awa_server) as name:
-        yield make_conninfo(awa_server, dbname=name)
+        yield way(name)
 
 
 @pytest.fixture
-def migrated(awa_dsn: str) -> str:  # noqa: F811
+def awa_dsn(
+    awa_server: str,  # noqa: F811
+    awa_template: str,  # noqa: F811
+    way: Callable[[str], str],
+) -> Iterator[str]:
+    """The DSN of a database of the test's own, with the ``awa`` schema and no jobs."""
+    with fresh_database(awa_server, template=awa_template) as name:
+        yield way(name)
+
+
+@pytest.fixture
+def migrated(awa_dsn: str) -> str:
     """The DSN of a database of the test's own, with the ``awa`` schema."""
     return awa_dsn
 
@@ -45,10 +102,14 @@ def segmented_template(awa_server: str) -> Iterator[str]:  # noqa: F811
 
 
 @pytest.fixture
-def segmented(awa_server: str, segmented_template: str) -> Iterator[str]:  # noqa: F811
+def segmented(
+    awa_server: str,  # noqa: F811
+    segmented_template: str,
+    way: Callable[[str], str],
+) -> Iterator[str]:
     """The DSN of a database of the test's own, with the segmented engine."""
     with fresh_database(awa_server, template=segmented_template) as name:
-        yield make_conninfo(awa_server, dbname=name)
+        yield way(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

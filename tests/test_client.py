@@ -921,6 +921,6 @@ async def test_a_pooler_that_does_not_keep_prepared_statements_is_named(
         raise error("prepared statement")
 
     monkeypatch.setattr("awa_trio._app.connect.check_schema", refuse)
-    with pytest.raises(awa.ConfigurationError, match="connect with prepare=False"):
+    with pytest.raises(awa.ConfigurationError, match="leave out prepare=True"):
         async with awa.connect(migrated):
             raise AssertionError

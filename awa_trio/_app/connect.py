@@ -12,6 +12,7 @@ from .._core.arguments import check_type, check_whole
 from .._core.errors import ConfigurationError
 from .._core.observer import Observer
 from .._pg.pool import Pool
+from .._pg.pooler import pooled
 from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
 from .._store.sql import SqlStore, SqlWorkerStore
@@ -29,10 +30,17 @@ MOST_CONNECTIONS = 262_143
 
 
 class PgBackend:
-    """A client's ground: a pool of connections to one database."""
+    """A client's ground: a pool of connections to one database.
 
-    def __init__(self, opener: Opener, pool: Pool) -> None:
+    Args:
+      opener: opens more of the pool's.
+      hearing: opens one that notifications come by; None if there is no such way.
+      pool: its connections.
+    """
+
+    def __init__(self, opener: Opener, hearing: Opener | None, pool: Pool) -> None:
         self._opener = opener
+        self._hearing = hearing
         self._pool = pool
         self.store = SqlStore(pool)
 
@@ -43,7 +51,7 @@ class PgBackend:
         async with Pool(
             self._opener, size=WORKER_CONNECTIONS, name="the worker's pool"
         ) as pool:
-            yield SqlWorkerStore(pool, self._opener)
+            yield SqlWorkerStore(pool, self._opener, self._hearing)
 
     def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
         """Borrow a connection."""
@@ -57,7 +65,8 @@ async def connect(
     *,
     app: App | None = None,
     pool_size: int = 10,
-    prepare: bool = True,
+    prepare: bool | None = None,
+    listen_dsn: str = "",
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[Client]:
     """Connect to a database, as an async context manager, on Trio or on asyncio.
@@ -68,13 +77,16 @@ async def connect(
       app: knows the kinds of args classes and the queues of their tasks; with it, kinds
           that it does not know are refused.
       pool_size: the most connections of the client's; a worker has its own.
-      prepare: prepare statements; turn it off behind a pooler in transaction mode that
-          does not support them.
+      prepare: prepare statements; default, unless a pooler is in between. True also through
+          one: for those in session mode, and those that keep statements in transaction mode.
+      listen_dsn: where workers of this client hear of new jobs, if ``dsn`` is that of a
+          pooler: the same database, by a way that leads to the server itself. Without it
+          they poll.
       observers: told what the client does, and its workers.
 
     Raises:
-      ConfigurationError: the DSN cannot be parsed, the pool is too small or large, or a
-          pooler does not keep prepared statements.
+      ConfigurationError: a DSN cannot be parsed, the pool is too small or large, or
+          statements are to be prepared and a pooler does not keep them.
       TypeError: a value is of another type.
       DatabaseUnavailable: the server cannot be reached, or refuses.
       SchemaMissing: the database has no ``awa`` schema.
@@ -88,20 +100,26 @@ async def connect(
         check_type("app", app, App, "an")
     check_whole("pool_size", pool_size, most=MOST_CONNECTIONS, error=ConfigurationError)
     observers = listed(observers)
+    if prepare is not None:
+        check_type("prepare", prepare, bool)
     opener = Opener.of(dsn, prepare=prepare)
+    check_type("listen_dsn", listen_dsn, str)
+    hearing = Opener.of(listen_dsn, prepare=False) if listen_dsn else None
     async with Pool(opener, size=pool_size, name="the client's pool") as pool:
         try:
             async with pool.connection() as connection:
                 with in_time("connecting"):
                     await check_schema(connection)
+                    if hearing is None and not await pooled(connection):
+                        hearing = opener
         except (
             psycopg.errors.DuplicatePreparedStatement,
             psycopg.errors.InvalidSqlStatementName,
         ) as error:
             raise ConfigurationError(
                 "connecting: a pooler in transaction mode is in between, which does not keep"
-                " prepared statements; connect with prepare=False, or --no-prepare"
+                " prepared statements; leave out prepare=True, or --prepare"
             ) from error
         except psycopg.OperationalError as error:
             raise opener.unavailable(error) from error
-        yield Client(PgBackend(opener, pool), app, observers)
+        yield Client(PgBackend(opener, hearing, pool), app, observers)

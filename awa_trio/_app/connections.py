@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import anyio
 import attrs
 import psycopg
 import sniffio
@@ -14,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from .._core.arguments import check_string, check_type
 from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
 from .._pg.connection import TrioConnection
+from .._pg.pooler import pooled
 
 if TYPE_CHECKING:
     from psycopg.abc import ConnDict
@@ -65,11 +67,11 @@ class Opener:
     conninfo: str = attrs.field(repr=False)
     named: bool
     """Whether anybody has said which database; else it is libpq's default."""
-    prepare: bool
-    """Whether statements are prepared: not through a pooler in transaction mode."""
+    prepare: bool | None
+    """Whether statements are prepared; None for: unless a pooler is in between."""
 
     @classmethod
-    def of(cls, dsn: str, *, prepare: bool) -> Opener:
+    def of(cls, dsn: str, *, prepare: bool | None) -> Opener:
         """Return an opener for a DSN, or for AWA_DSN, with defaults where it is silent.
 
         Raises:
@@ -98,9 +100,15 @@ class Opener:
         """
         library = current_library()
         kind = TrioConnection if library == "trio" else psycopg.AsyncConnection
-        return await kind.connect(
-            self.conninfo, autocommit=True, prepare_threshold=0 if self.prepare else None
-        )
+        connection = await kind.connect(self.conninfo, autocommit=True, prepare_threshold=None)
+        try:
+            if self.prepare or (self.prepare is None and not await pooled(connection)):
+                connection.prepare_threshold = 0
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+            raise
+        return connection
 
     def unavailable(self, error: psycopg.Error) -> DatabaseUnavailable:
         """Return the one-sentence error for a server that cannot be reached."""

@@ -58,8 +58,8 @@ async def run_worker(
       timings: how often it does what nobody asks it to do.
       retention: how long settled jobs are kept, if this worker is the one that removes them.
       name: how people know it, 1 to 200 characters; default, host and process.
-      listen: hear of new jobs by LISTEN. Turn it off behind a pooler in transaction mode:
-          polling finds them too.
+      listen: hear of new jobs by LISTEN; polling finds them too. Behind a pooler, only if
+          the client was given a ``listen_dsn``.
       max_waiting: attempts that may wait for callbacks in its memory; with more it claims
           nothing new.
       observers: told what happens, together with those of the client.

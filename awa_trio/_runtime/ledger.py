@@ -551,7 +551,7 @@ class Ledger:
                 self._settled_elsewhere(attempt, states.get(attempt.claimed.id))
         for row in rows:
             if row.answered:
-                self.waits.answered((row.id, row.run_lease))
+                self.waits.answered((row.id, row.run_lease), row.token)
         for row in orphans:
             logger.warning(
                 "%s is marked as run by this worker, which does not run it: handed back",

@@ -246,9 +246,18 @@ class Waits:
 
     # ---- news: synchronous, from wherever it comes
 
-    def answered(self, key: tuple[int, int]) -> None:
-        """A callback was answered, or so it is said: the row will tell."""
-        if (wait := self._waits.get(key)) is not None:
+    def answered(self, key: tuple[int, int], token: str | None = None) -> None:
+        """A callback was answered, or so it is said: the row will tell.
+
+        Args:
+          key: the attempt that registered it.
+          token: which, if that is known. An attempt may have been read with the callback that
+              an earlier attempt of its job, or wait of its own, was answered by, and wait for
+              another by now: woken, its job would run for a moment, in which others are told
+              that it does not wait.
+        """
+        wait = self._waits.get(key)
+        if wait is not None and token in (None, wait.token):
             wait.woken.set()
 
     def superseded(self, key: tuple[int, int], became: JobState | None) -> bool:
@@ -299,7 +308,7 @@ class Waits:
                     logger.debug("asking for answers to callbacks: %s", said(error))
                     continue
                 for row in held:
-                    self.answered((row.id, row.run_lease))
+                    self.answered((row.id, row.run_lease), row.token)
 
     # ---- registering
 

@@ -40,7 +40,7 @@ _TRANSIENT_CLASSES = frozenset({"08", "53", "57", "58"})
 #: Statements that were prepared on another connection than this one, or are already: a
 #: pooler in transaction mode is in between. Nothing that a job is to blame for.
 _UNPREPARED = frozenset({"26000", "42P05"})
-_PREPARE = "; behind a pooler in transaction mode, connect with prepare=False"
+_PREPARE = "; behind a pooler in transaction mode, leave out prepare=True"
 
 #: invalid_schema_name, undefined_function, undefined_table; invalid_catalog_name;
 #: insufficient_privilege.

@@ -7,11 +7,13 @@ means, is said at the head of the function's own file.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol, TypeAlias, cast
 
+import anyio
 import psycopg
 from psycopg.types.numeric import Int4, Int8
 
@@ -56,6 +58,8 @@ from .block import TransactionBlock
 from .cursors import AsyncStoreCursor
 from .failures import InLane, store_error
 from .inserts import NO_COLUMNS, columns, optional, values
+
+logger = logging.getLogger("awa_trio.worker")
 
 Connect: TypeAlias = Callable[[], Awaitable["psycopg.AsyncConnection[Any]"]]
 
@@ -581,15 +585,18 @@ class SqlWorkerStore(SqlStore):
 
     Args:
       connections: a pool of its own.
-      connect: opens one connection in the running event loop, for the heartbeat and
-          for hearing news.
+      connect: opens one connection in the running event loop, for the heartbeat.
+      hearing: opens one that notifications come by; None if there is no such way.
     """
 
     threaded_pulse = True
 
-    def __init__(self, connections: Connections, connect: Connect) -> None:
+    def __init__(
+        self, connections: Connections, connect: Connect, hearing: Connect | None
+    ) -> None:
         super().__init__(connections)
         self._connect = connect
+        self._hearing = hearing
 
     def now(self) -> datetime:
         """See `_seam.protocol.WorkerStore`."""
@@ -607,6 +614,15 @@ class SqlWorkerStore(SqlStore):
     async def listen(self, hear: Hear, ready: Callable[[], None]) -> NoReturn:
         """See `_seam.protocol.WorkerStore`."""
 
+        if self._hearing is None:
+            logger.warning(
+                "a pooler is in between, which would deliver no notifications: new jobs are found"
+                " by polling; to hear of them, connect with listen_dsn=, or --listen-dsn"
+            )
+            ready()
+            while True:
+                await anyio.sleep_forever()
+
         def heard(channel: str, payload: str) -> bool:
             news = parse(channel, payload)
             if news is not None:
@@ -614,7 +630,7 @@ class SqlWorkerStore(SqlStore):
             return news is not None
 
         listener = Listener(
-            self._connect,
+            self._hearing,
             [JOBS_CHANNEL, CUT_CHANNEL, CALLBACKS_CHANNEL],
             heard,
             lambda: hear(Reconnected()),

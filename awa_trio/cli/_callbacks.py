@@ -50,7 +50,7 @@ async def serve(
     unsigned: Annotated[bool, Parameter(negative="")] = False,
     window: Annotated[float, Parameter(validator=Number(gte=0))] = 300.0,
     without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
-    prepare: bool = True,
+    prepare: bool | None = None,
     dsn: Dsn = "",
 ) -> int:
     """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
@@ -75,7 +75,7 @@ async def serve(
     without_follow_ups
         Complete and fail jobs of kinds that APP does not know, without their follow-ups.
     prepare
-        Prepare statements; not through a pooler that does not support them.
+        Prepare statements. Default, unless a pooler is in between.
     """
     try:
         # By name: it is an extra, and type checkers need not have it.

@@ -27,6 +27,15 @@ Dsn = Annotated[
 ]
 """Which database."""
 
+ListenDsn = Annotated[
+    str,
+    Parameter(
+        env_var="AWA_LISTEN_DSN",
+        help="Where to hear of new jobs, if the database is behind a pooler: the server itself.",
+    ),
+]
+"""The same database, by a way that notifications come."""
+
 #: What PostgreSQL's ``bigint`` and ``int`` hold.
 MAX_ID = 2**63 - 1
 MAX_LIMIT = 2**31 - 1

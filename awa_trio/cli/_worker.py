@@ -25,7 +25,7 @@ from .. import (
 )
 from ._collector import spare_the_collector
 from ._errors import CommandFailed, ProgramBroken, UsageError
-from ._options import Dsn, load_app, user_frames
+from ._options import Dsn, ListenDsn, load_app, user_frames
 from ._output import note, visible_lines
 
 #: Characters of a worker's name.
@@ -40,7 +40,8 @@ async def worker(
     grace: Annotated[float, Parameter(validator=Number(gte=0))] = 25.0,
     name: str | None = None,
     listen: bool = True,
-    prepare: bool = True,
+    prepare: bool | None = None,
+    listen_dsn: ListenDsn = "",
     telemetry: Annotated[bool, Parameter(negative="")] = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
     dsn: Dsn = "",
@@ -65,7 +66,7 @@ async def worker(
     listen
         Hear of new jobs by LISTEN; polling finds them too.
     prepare
-        Prepare statements; not through a pooler that does not support them.
+        Prepare statements. Default, unless a pooler is in between.
     telemetry
         Trace and measure with OpenTelemetry's global providers, which the app's module or
         opentelemetry-instrument has set up.
@@ -88,7 +89,9 @@ async def worker(
         raise
     observers = [_telemetry()] if telemetry else []
     spare_the_collector()
-    async with connect(dsn, app=loaded, prepare=prepare, observers=observers) as client:
+    async with connect(
+        dsn, app=loaded, prepare=prepare, listen_dsn=listen_dsn, observers=observers
+    ) as client:
         run = partial(
             run_worker,
             loaded,

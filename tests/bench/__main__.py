@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from . import contenders, own, page, shared, tables
 from .ground import Server, server
 from .parent import ChildFailed
 from .shared import Result
+from .show import print_table
 from .tables import Table
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -92,7 +92,7 @@ def main() -> None:
     else:
         print(*shown.facts, sep="\n")
         for table in shown.tables:
-            _print(table)
+            print_table(Console(width=None if sys.stdout.isatty() else 200), table)
     if options.write:
         write(shown)
     if any(None in rounds for found in kept["results"].values() for rounds in found.values()):
@@ -237,18 +237,6 @@ def write(shown: Shown) -> None:
     images = {f"{folder.name}/{file}": of for file, (of, _) in shown.pictures.items()}
     figures = page.figures(shown.facts, shown.tables, images)
     PAGE.write_text(page.rewrite(PAGE.read_text(), figures))
-
-
-def _print(table: Table) -> None:
-    rich = RichTable(title=table.title, title_justify="left", box=None, header_style="bold")
-    for number, title in enumerate(table.header):
-        numbers = all(row[number][:1] in "-0123456789" for row in table.rows)
-        rich.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
-    for row in table.rows:
-        rich.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print()
-    console.print(rich)
 
 
 if __name__ == "__main__":

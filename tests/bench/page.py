@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from . import plots, tables
 from .tables import Results, Table
 
-BEGIN, END = "<!-- figures: written by `just bench --write` -->", "<!-- end of figures -->"
+BEGIN, END = "<!-- figures: written by a command, with --write -->", "<!-- end of figures -->"
 
 
 def rewrite(page: str, figures: str) -> str:

@@ -24,7 +24,7 @@ class ChildFailed(Exception):
 class Child:
     """A process that speaks lines of JSON, ended when the block is left."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, **environment: str) -> None:
         self._name = " ".join((module, *arguments[:1]))
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed on leaving
         self._process = subprocess.Popen(
@@ -33,6 +33,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env=os.environ | environment,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import trio
 import awa_trio as awa
 from awa_trio._seam.errors import Transient
 from awa_trio._seam.hearing import Answered
+from awa_trio._seam.values import Held, Wait
 
 from .rig import Next, Rig, Work
 from .test_lives import fence
@@ -101,6 +102,35 @@ async def test_sequential_waits_each_with_a_callback_of_its_own() -> None:
         await rig.client.jobs.wait(job_id)
     assert handler.payloads == [0, 1, 2, 3, 4]
     assert len(seen) == 5
+
+
+@pytest.mark.parametrize("read", ["answered", "running"])
+async def test_the_answer_to_an_earlier_wait_does_not_wake_a_later_one(read: str) -> None:
+    """It would end and begin again, and whoever retried the job meanwhile was refused."""
+    handler = Waiter(waits=2)
+    rig = Rig(handler)
+    job_id = await rig.enqueue()
+    ended: list[Wait] = []
+
+    async def late(worker: int) -> list[Held]:
+        return [Held(job_id, 1, "work", 1, 25, S.WAITING_EXTERNAL, first, answered=True)]
+
+    async def end_waits(worker: int, waits: Sequence[Wait]) -> Any:
+        ended.extend(waits)
+        return await rig.store.end_waits(worker, waits)
+
+    rig.backend.broken["end_waits"] = end_waits
+    async with rig.working():
+        first = await waiting(rig, job_id)
+        await rig.client.callbacks.resume(first)
+        await until(lambda: handler.tokens[0] != first)
+        second = await waiting(rig, job_id)
+        rig.backend.broken[read] = late
+        await trio.sleep(100)
+        del rig.backend.broken[read]
+        await rig.client.callbacks.resume(second)
+        await rig.client.jobs.wait(job_id)
+    assert [wait.token for wait in ended] == [first, second]
 
 
 async def test_a_callback_answered_early_is_returned_at_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -35,9 +35,9 @@ UPDATE awa.leaders SET until = until - make_interval(secs => %(s)s);
 class SqlWorld(World):
     shift = SHIFT
 
-    def __init__(self, pool: Pool, opener: Opener) -> None:
+    def __init__(self, pool: Pool, opener: Opener, hearing: Opener) -> None:
         self.pool = pool
-        self.store = SqlWorkerStore(pool, opener)
+        self.store = SqlWorkerStore(pool, opener, hearing)
         self.heard: list[News] = []
         self.something = trio.Event()
 
@@ -69,10 +69,12 @@ class SqlWorld(World):
 
 class TestCanonical(StoreContract):
     @pytest.fixture
-    async def world(self, migrated: str, nursery: trio.Nursery) -> AsyncIterator[SqlWorld]:
-        opener = Opener.of(migrated, prepare=True)
+    async def world(
+        self, migrated: str, straight: Callable[[str], str], nursery: trio.Nursery
+    ) -> AsyncIterator[SqlWorld]:
+        opener = Opener.of(migrated, prepare=None)
         async with Pool(opener, size=4) as pool:
-            world = SqlWorld(pool, opener)
+            world = SqlWorld(pool, opener, Opener.of(straight(migrated), prepare=False))
             ready = trio.Event()
             nursery.start_soon(world.store.listen, world.hear, ready.set)
             await ready.wait()

@@ -19,8 +19,8 @@ def test_a_statement_that_is_not_prepared_here_is_no_jobs_fault(error: psycopg.E
     """Behind a pooler in transaction mode a settlement would fail its job for good."""
     found = store_error(error)
     assert type(found) is Transient
-    assert "connect with prepare=False" in str(found)
-    assert "connect with prepare=False" in found.headline
+    assert "leave out prepare=True" in str(found)
+    assert "leave out prepare=True" in found.headline
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ class Watched:
 
 @asynccontextmanager
 async def watching(dsn: str) -> AsyncIterator[Watched]:
-    opener = Opener.of(dsn, prepare=True)
+    opener = Opener.of(dsn, prepare=None)
     async with Pool(opener, size=1) as pool:
-        yield Watched(pool, SqlWorkerStore(pool, opener))
+        yield Watched(pool, SqlWorkerStore(pool, opener, opener))
 
 
 @pytest.fixture(scope="module", params=["awa_template", "segmented_template"])

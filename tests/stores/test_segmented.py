@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
@@ -28,10 +28,13 @@ UPDATE awa.segments SET opened_at = opened_at - make_interval(secs => %(s)s);
 
 class TestSegmented(StoreContract):
     @pytest.fixture
-    async def world(self, segmented: str, nursery: trio.Nursery) -> AsyncIterator[SqlWorld]:
-        opener = Opener.of(segmented, prepare=True)
+    async def world(
+        self, segmented: str, straight: Callable[[str], str], nursery: trio.Nursery
+    ) -> AsyncIterator[SqlWorld]:
+        opener = Opener.of(segmented, prepare=None)
         async with Pool(opener, size=4) as pool:
-            world = SegmentedWorld(pool, opener)
+            hearing = Opener.of(straight(segmented), prepare=False)
+            world = SegmentedWorld(pool, opener, hearing)
             ready = trio.Event()
             nursery.start_soon(world.store.listen, world.hear, ready.set)
             await ready.wait()

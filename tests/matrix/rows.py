@@ -1,0 +1,52 @@
+"""What is combined with what."""
+
+from __future__ import annotations
+
+import enum
+
+from attrs import frozen
+
+
+class Packages(enum.StrEnum):
+    """Which versions of what the package depends on."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
+@frozen
+class Row:
+    """One combination to run the tests in."""
+
+    name: str
+    python: str = "3.11"
+    packages: Packages = Packages.NEWEST
+    server: str = "18"
+    """PostgreSQL's major version."""
+    pooled: bool = False
+    """Whether a PgBouncer in transaction mode is in front of it."""
+    engine: str = "canonical"
+
+
+#: Each differs from the first in one thing: what fails says what it is that does not work.
+ROWS = (
+    Row("newest"),
+    Row("oldest", packages=Packages.OLDEST),
+    Row("python-3.12", python="3.12"),
+    Row("python-3.13", python="3.13"),
+    Row("python-3.14", python="3.14"),
+    Row("postgresql-15", server="15"),
+    Row("postgresql-16", server="16"),
+    Row("postgresql-17", server="17"),
+    Row("segmented", engine="segmented"),
+    Row("pooler", pooled=True),
+    Row("pooler-segmented", pooled=True, engine="segmented"),
+)
+
+#: With ``--quick``: what depends most on the Python, the packages and the server.
+QUICK = (
+    "tests/core",
+    "tests/pg",
+    "tests/stores/test_canonical.py",
+    "tests/runtime/test_commit_table_on_canonical.py",
+)

@@ -1,0 +1,1 @@
+"""An hour of mixed load on one worker, and whether anything grew meanwhile."""
