@@ -78,7 +78,10 @@ ENQUEUE = call("enqueue", 13)
 ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
-TELL = b"SELECT pg_notify('awa:jobs', queue) FROM unnest($1::text[]) AS queue"
+TELL = (
+    b"SELECT pg_catalog.pg_notify('awa:jobs', queue)"
+    b" FROM pg_catalog.unnest($1::pg_catalog.text[]) AS queue"
+)
 BEAT = call("beat", 1)
 CLAIM = call("claim", 12)
 NEXT_DUE = call("next_due", 2)
