@@ -86,7 +86,9 @@ BEAT = call("beat", 1)
 CLAIM = call("claim", 12)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
-SETTLE_IN = SETTLE.replace(b"*", b"s.*, pg_catalog.pg_current_xact_id()::pg_catalog.text") + b" AS s"
+SETTLE_IN = (
+    SETTLE.replace(b"*", b"s.*, pg_catalog.pg_current_xact_id()::pg_catalog.text") + b" AS s"
+)
 """Which transaction it was in, too."""
 REGISTER_CALLBACK = call("register_callback", 5)
 RECORD_PROGRESS = call("record_progress", 4)
@@ -455,7 +457,7 @@ def _after(passed: Sequence[tuple[str, Passed]]) -> tuple[arrays.Array, ...]:
         arrays.texts([queue for queue, _ in passed]),
         arrays.texts([p.kind for _, p in passed]),
         arrays.int2s([p.priority for _, p in passed]),
-        arrays.timestamptzs([instant(p.raw_run_at) for _, p in passed]),
+        arrays.instants([p.raw_run_at for _, p in passed]),
         arrays.int8s([p.id for _, p in passed]),
     )
 
