@@ -61,7 +61,7 @@ STRANGE: tuple[Callable[[], object], ...] = (
     object, Rude, Recursive, bytes, lambda: b"\xff\0", lambda: bytearray(b"x"), lambda: {1, 2},
     lambda: {1: 2}, lambda: {None: 1}, lambda: {("a",): 1}, lambda: complex(1, 2), lambda: ...,
     lambda: (x for x in "abc"), lambda: Decimal("NaN"), lambda: Decimal("1e999999"), lambda: print,
-    lambda: Rude, lambda: Lying("x"), lambda: datetime(1, 1, 1), lambda: datetime.max,
+    lambda: Rude, lambda: Lying("x"), lambda: datetime(1, 1, 1),  # noqa: DTZ001
     lambda: datetime.max.replace(tzinfo=UTC), lambda: datetime.min.replace(tzinfo=UTC),
     lambda: timedelta.max, lambda: UUID(int=0), lambda: memoryview(b"x"), lambda: range(3),
     lambda: "a" * BIG, lambda: ["x"] * 100_000, lambda: deep(200), lambda: deep(100_000),
@@ -96,7 +96,7 @@ def plain(chance: Random, room: int = 4) -> object:
             return {text(chance): plain(chance, room - 1) for _ in range(chance.randrange(4))}
 
 
-def anything(chance: Random) -> object:
+def anything(chance: Random) -> Any:
     """Any value at all; one in thirty is large."""
     if chance.random() < 0.3:
         return chance.choice(STRANGE)()

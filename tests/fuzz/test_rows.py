@@ -146,7 +146,7 @@ async def test_a_worker_fails_garbage_and_goes_on(
                     " ('completed', 'failed', 'cancelled')",
                     [list(ids.values())],
                 ).fetchall()
-                states = dict(rows)
+                states: dict[int, str] = dict(rows)
                 ended = {
                     name: awa.JobState(states[job_id])
                     for name, job_id in ids.items()
