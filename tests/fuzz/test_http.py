@@ -23,7 +23,7 @@ from tests.test_receiver import NOW, PROGRAM, SECRET, app, parked, post, served
 from .nasty import text
 
 S = awa.JobState
-STATUSES = {400, 401, 404, 405, 408, 413, 431}
+STATUSES = {400, 401, 403, 404, 405, 408, 413, 431}
 
 
 def garbage(chance: Random) -> bytes:
