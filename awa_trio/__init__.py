@@ -29,6 +29,8 @@ from ._app.maintenance import migrate as migrate
 from ._app.maintenance import schema_script as schema_script
 from ._app.maintenance import schema_status as schema_status
 from ._app.maintenance import storage_status as storage_status
+from ._app.rights import Rights as Rights
+from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
 from ._app.schema import Engine as Engine
 from ._core.callbacks import CallbackAnswer as CallbackAnswer

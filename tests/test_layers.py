@@ -68,7 +68,7 @@ LAYERS: dict[str, set[str]] = {
         "random",
         "pytest",
     },
-    "callbacks": {"time"},
+    "callbacks": {"anyio", "time"},
     "cli": {
         "pg",
         "callbacks",

@@ -27,7 +27,11 @@ OLDEST_SUPPORTED = 2
 OLDEST_SERVER = 150_000
 
 #: Whether the schema has anything in it: tables, types, what belongs to them.
-_HAS_RELATIONS = "SELECT FROM pg_class WHERE relnamespace = to_regnamespace('awa') LIMIT 1"
+_HAS_RELATIONS = (
+    "SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
+    " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+    " WHERE n.nspname OPERATOR(pg_catalog.=) 'awa' LIMIT 1"
+)
 
 
 #: The functions of the canonical engine that the segmented one goes on calling, for the jobs

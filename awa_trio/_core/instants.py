@@ -11,15 +11,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def instant(count: int) -> datetime:
     """Return the instant, in UTC whatever time zone the session has.
 
-    Raises:
-      OverflowError: it is outside the years 1 to 9999; rows hold none such.
+    One that is outside the years 1 to 9999, such as PostgreSQL's ``infinity``, which SQL may
+    have put into a row, is the first or the last of them.
     """
-    return EPOCH + timedelta(microseconds=count)
+    try:
+        return EPOCH + timedelta(microseconds=count)
+    except OverflowError:
+        return _FIRST if count < 0 else _LAST
 
 
 def count(at: datetime) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from .errors import UndecodableArgs
 from .instants import instant
 from .progress import JobProgress, read_progress
 
@@ -135,9 +136,25 @@ class JobRow:
 
     @cached_property
     def all_metadata(self) -> dict[str, Any]:
-        """Its metadata with the keys reserved for awa_trio, which begin with ``awa:``."""
-        loaded: dict[str, Any] = json.loads(self.raw_metadata) if self.raw_metadata else {}
+        """Its metadata with the keys reserved for awa_trio, which begin with ``awa:``.
+
+        Raises:
+          UndecodableArgs: it cannot be read, such as what SQL has nested a thousand deep.
+        """
+        try:
+            loaded: dict[str, Any] = json.loads(self.raw_metadata) if self.raw_metadata else {}
+        except (ValueError, RecursionError) as error:
+            raise UndecodableArgs(
+                f"metadata: this cannot be read ({type(error).__name__})"
+            ) from error
         return loaded
+
+    def _reserved(self, name: str) -> object:
+        """What a reserved key holds; what cannot be read holds nothing."""
+        try:
+            return self.all_metadata.get(name)
+        except UndecodableArgs:
+            return None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -152,7 +169,7 @@ class JobRow:
     @property
     def triggered_by(self) -> int | None:
         """The job whose settlement inserted this one; None if none did."""
-        value = self.all_metadata.get(TRIGGERED_BY)
+        value = self._reserved(TRIGGERED_BY)
         return value if isinstance(value, int) else None
 
     @property
@@ -160,7 +177,7 @@ class JobRow:
         """The W3C trace context it was enqueued in: ``traceparent``, ``tracestate``; or empty."""
         if self.raw_metadata is None or _TRACED not in self.raw_metadata:
             return {}
-        found = {name: self.all_metadata.get(RESERVED + name) for name in TRACE}
+        found = {name: self._reserved(RESERVED + name) for name in TRACE}
         return {name: value for name, value in found.items() if isinstance(value, str)}
 
     @property

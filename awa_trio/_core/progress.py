@@ -42,7 +42,10 @@ class JobProgress:
 
 def read_progress(raw: bytes | None) -> JobProgress:
     """Read progress as it is stored; what makes no sense was not said."""
-    found = read(raw) if raw else None
+    try:
+        found = read(raw) if raw else None
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, dict):
         return JobProgress()
     percent, message = found.get("percent"), found.get("message")

@@ -167,5 +167,9 @@ def jsons(items: Sequence[bytes | None]) -> Array:
 
 def timestamptzs(items: Sequence[datetime | None]) -> Array:
     """A ``timestamptz[]``, its items timezone-aware."""
-    counts = [None if item is None else count(item) for item in items]
+    return instants([None if item is None else count(item) for item in items])
+
+
+def instants(counts: Sequence[int | None]) -> Array:
+    """A ``timestamptz[]``, its items as `_core.instants` counts them: infinities too."""
     return _Numbers(1185, 1184, "q", counts)

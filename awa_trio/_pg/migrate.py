@@ -34,6 +34,10 @@ UPDATE {name}.schema_version
  WHERE version = {since};
 """
 
+#: Before anything else in the transaction: whoever migrates is the owner, and must not run
+#: what others have put into a schema of the session's search_path under a familiar name.
+_ONLY_BUILT_INS = "SET LOCAL search_path = pg_catalog, pg_temp;"
+
 _READ_VERSION = "SELECT version, oldest_supported FROM {name}.schema_version"
 
 
@@ -137,7 +141,7 @@ class Schema:
         return "\n".join(["BEGIN;", *self._statements(since, 0), "COMMIT;", ""])
 
     def _statements(self, since: int, own_since: int) -> list[str]:
-        parts = [f"SELECT pg_advisory_xact_lock({self._lock});"]
+        parts = [_ONLY_BUILT_INS, f"SELECT pg_advisory_xact_lock({self._lock});"]
         if since == 0:
             parts += [
                 f"CREATE SCHEMA IF NOT EXISTS {self.name};",
@@ -173,7 +177,7 @@ class Schema:
     async def status(self, connection: psycopg.AsyncConnection[Any]) -> SchemaStatus:
         """Read what a database has; in its own transaction unless the caller has one open."""
         cursor = connection.cursor(row_factory=tuple_row)
-        exists = f"SELECT to_regclass('{self.name}.schema_version') IS NOT NULL"
+        exists = f"SELECT pg_catalog.to_regclass('{self.name}.schema_version') IS NOT NULL"
         await cursor.execute(exists.encode())
         row = await cursor.fetchone()
         if row is None or not row[0]:
@@ -186,7 +190,7 @@ class Schema:
         """Return the engine that a database has; None if it does not say."""
         cursor = connection.cursor(row_factory=tuple_row)
         await cursor.execute(
-            f"SELECT to_regprocedure('{self.name}.engine()') IS NOT NULL".encode()
+            f"SELECT pg_catalog.to_regprocedure('{self.name}.engine()') IS NOT NULL".encode()
         )
         row = await cursor.fetchone()
         if row is None or not row[0]:
@@ -208,6 +212,7 @@ class Schema:
           psycopg.Error: something failed, and nothing was changed.
         """
         async with connection.transaction():
+            await connection.execute(_ONLY_BUILT_INS)
             await connection.execute(f"SELECT pg_advisory_xact_lock({self._lock})".encode())
             since = (await self.status(connection)).version
             engine = (await self.engine_of(connection)) or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg import pq
@@ -73,6 +73,18 @@ class TransactionBlock:
             problem = "a pipeline is open; leave it before complete_in ends"
         if problem is not None:
             raise Rejected(problem) from ConfigurationError(problem)
+
+    def refuse_another(self) -> NoReturn:
+        """Refuse because a transaction is open which is not the one that was begun here.
+
+        Raises:
+          Rejected: chained from the error to show.
+        """
+        problem = (
+            "the transaction was ended inside complete_in, and another begun; complete_in commits"
+            " it itself, and what was written before is no part of the completion"
+        )
+        raise Rejected(problem) from ConfigurationError(problem)
 
     async def begin(self) -> None:
         """Open the transaction.

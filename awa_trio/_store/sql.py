@@ -82,11 +82,18 @@ ENQUEUE = call("enqueue", 13)
 ENQUEUE_MANY = call("enqueue_many", 13)
 REGISTER = call("register", 2)
 UNREGISTER = call("unregister", 1)
-TELL = b"SELECT pg_notify('awa:jobs', queue) FROM unnest($1::text[]) AS queue"
+TELL = (
+    b"SELECT pg_catalog.pg_notify('awa:jobs', queue)"
+    b" FROM pg_catalog.unnest($1::pg_catalog.text[]) AS queue"
+)
 BEAT = call("beat", 1)
 CLAIM = call("claim", 12)
 NEXT_DUE = call("next_due", 2)
 SETTLE = call("settle", 29)
+SETTLE_IN = (
+    SETTLE.replace(b"*", b"s.*, pg_catalog.pg_current_xact_id()::pg_catalog.text") + b" AS s"
+)
+"""Which transaction it was in, too."""
 REGISTER_CALLBACK = call("register_callback", 5)
 RECORD_PROGRESS = call("record_progress", 4)
 DATABASE_IDENTITY = call("database_identity", 0)
@@ -194,35 +201,8 @@ class SqlStore:
         """See `_seam.protocol.Working`."""
         if not plans:
             return []
-        moves = [plan.move for plan in plans]
-        parents = [n for n, plan in enumerate(plans, 1) for _ in plan.inserts]
-        inserts = [insert for plan in plans for insert in plan.inserts]
-        [(stale, new_ids, new_holders, losers, holders)] = await self._rows(
-            SETTLE,
-            (
-                None if worker is None else Int8(worker),
-                Int4(max(1, round(patience * 1000))),
-                strict,
-                arrays.int8s([move.job_id for move in moves]),
-                arrays.int8s([move.run_lease for move in moves]),
-                "{" + ",".join([move.from_state for move in moves]) + "}",
-                "{" + ",".join([move.to_state for move in moves]) + "}",
-                arrays.int4s([move.attempt for move in moves]),
-                optional(arrays.float8s, [move.seconds for move in moves]),
-                optional(arrays.texts, [move.error for move in moves]),
-                optional(arrays.texts, [move.token for move in moves]),
-                optional(arrays.jsons, [move.answer for move in moves]),
-                optional(arrays.jsons, [move.progress for move in moves]),
-                optional(arrays.jsons, [move.output for move in moves]),
-                optional(arrays.texts, [move.dead_letter for move in moves]),
-                arrays.int4s(parents) if parents else None,
-                *(columns(inserts) if inserts else NO_COLUMNS),
-                notify,
-            ),
-        )
-        if stale is None and new_ids is None and losers is None:
-            return [APPLIED] * len(plans)
-        return _settled(plans, stale, new_ids, new_holders, losers, holders)
+        [row] = await self._rows(SETTLE, _settlement(plans, worker, patience, strict, notify))
+        return _settled(plans, *row)
 
     async def tell(self, queues: Sequence[str]) -> None:
         """See `_seam.protocol.Working`."""
@@ -452,7 +432,13 @@ class JoinedTransaction:
     async def settle(self, plan: Plan, *, worker: int, patience: float) -> Settled:
         """See `_seam.protocol.Joined`."""
         self._block.require_open()
-        return (await self._store.settle([plan], worker=worker, patience=patience))[0]
+        [(*row, transaction)] = await self._store._rows(
+            SETTLE_IN, _settlement([plan], worker, patience)
+        )
+        if transaction != self.transaction:
+            # What it wrote until then is committed, or gone; the rest must not go its own way.
+            self._block.refuse_another()
+        return _settled([plan], *row)[0]
 
 
 def _which(wanted: DeadLetterFilter) -> tuple[Any, ...]:
@@ -475,7 +461,7 @@ def _after(passed: Sequence[tuple[str, Passed]]) -> tuple[arrays.Array, ...]:
         arrays.texts([queue for queue, _ in passed]),
         arrays.texts([p.kind for _, p in passed]),
         arrays.int2s([p.priority for _, p in passed]),
-        arrays.timestamptzs([instant(p.raw_run_at) for _, p in passed]),
+        arrays.instants([p.raw_run_at for _, p in passed]),
         arrays.int8s([p.id for _, p in passed]),
     )
 
@@ -483,6 +469,39 @@ def _after(passed: Sequence[tuple[str, Passed]]) -> tuple[arrays.Array, ...]:
 def enqueued(rows: Sequence[Any]) -> list[Enqueued]:
     """Return what the statement answered as values."""
     return [Enqueued(*row) for row in rows]
+
+
+def _settlement(
+    plans: Sequence[Plan],
+    worker: int | None,
+    patience: float,
+    strict: bool = False,
+    notify: bool = True,
+) -> tuple[Any, ...]:
+    """Return the parameters of a settlement."""
+    moves = [plan.move for plan in plans]
+    parents = [n for n, plan in enumerate(plans, 1) for _ in plan.inserts]
+    inserts = [insert for plan in plans for insert in plan.inserts]
+    return (
+        None if worker is None else Int8(worker),
+        Int4(max(1, round(patience * 1000))),
+        strict,
+        arrays.int8s([move.job_id for move in moves]),
+        arrays.int8s([move.run_lease for move in moves]),
+        "{" + ",".join([move.from_state for move in moves]) + "}",
+        "{" + ",".join([move.to_state for move in moves]) + "}",
+        arrays.int4s([move.attempt for move in moves]),
+        optional(arrays.float8s, [move.seconds for move in moves]),
+        optional(arrays.texts, [move.error for move in moves]),
+        optional(arrays.texts, [move.token for move in moves]),
+        optional(arrays.jsons, [move.answer for move in moves]),
+        optional(arrays.jsons, [move.progress for move in moves]),
+        optional(arrays.jsons, [move.output for move in moves]),
+        optional(arrays.texts, [move.dead_letter for move in moves]),
+        arrays.int4s(parents) if parents else None,
+        *(columns(inserts) if inserts else NO_COLUMNS),
+        notify,
+    )
 
 
 def _settled(
@@ -493,6 +512,8 @@ def _settled(
     losers: Sequence[int] | None,
     holders: Sequence[int] | None,
 ) -> list[Settled]:
+    if stale is None and new_ids is None and losers is None:
+        return [APPLIED] * len(plans)
     stale_numbers = frozenset(stale or ())
     duplicate_of = dict(zip(losers or (), holders or (), strict=True))
     answers: list[Settled] = []

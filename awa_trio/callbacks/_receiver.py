@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, NoReturn, TypeAlias, final
 
+import anyio
+
 from .. import (
     AwaError,
     CallbackAlreadyResolved,
@@ -31,6 +33,14 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 #: A payload of 64 KiB, spelled with every character escaped, and some room.
 MOST_BYTES = 512 * 1024
 
+#: In which a body may come. One that comes byte by byte costs a server thousands of times as much
+#: as it costs its sender.
+MOST_PIECES = 4096
+
+#: Seconds a body may take to arrive: whoever sends it byte by byte holds a connection for no
+#: longer than that.
+READ_WITHIN = 30.0
+
 #: Seconds a signed request may be old, or early: a replay later than that is refused, and
 #: one within it resolves nothing twice.
 WINDOW = 300.0
@@ -47,6 +57,7 @@ def receiver(
     prefix: str = "/callbacks",
     window: float = WINDOW,
     most_bytes: int = MOST_BYTES,
+    read_within: float = READ_WITHIN,
     without_follow_ups: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Receiver:
@@ -66,6 +77,7 @@ def receiver(
       prefix: where it is mounted; "" if the framework takes it off the path.
       window: seconds, at least 0, by which a request's timestamp may differ from this clock.
       most_bytes: of a body.
+      read_within: seconds in which a body must have arrived.
       without_follow_ups: as for `Callbacks.complete`.
       clock: the time in seconds since 1970.
 
@@ -86,6 +98,8 @@ def receiver(
         raise ConfigurationError("window: give seconds, from 0 on, and not for ever")
     if not _is_number(most_bytes) or not most_bytes >= 1:
         raise ConfigurationError("most_bytes: give a number of bytes, at least 1")
+    if not _is_number(read_within) or not 0 < read_within < math.inf:
+        raise ConfigurationError("read_within: give seconds, more than 0, and not for ever")
     keys = keys_of(secret)
     if not keys and not unsigned:
         raise ConfigurationError(
@@ -100,7 +114,9 @@ def receiver(
         raise ConfigurationError(
             f"prefix={prefix!r}: begin with a slash and end without one, as in '/callbacks'"
         )
-    return Receiver(client, keys, prefix, window, most_bytes, without_follow_ups, clock)
+    return Receiver(
+        client, keys, prefix, window, most_bytes, read_within, without_follow_ups, clock
+    )
 
 
 def _is_number(value: object) -> bool:
@@ -125,6 +141,7 @@ class Receiver:
         prefix: str,
         window: float,
         most_bytes: int,
+        read_within: float,
         without_follow_ups: bool,
         clock: Callable[[], float],
     ) -> None:
@@ -133,6 +150,7 @@ class Receiver:
         self._prefix = prefix
         self._window = window
         self._most_bytes = most_bytes
+        self._read_within = read_within
         self._without_follow_ups = without_follow_ups
         self._clock = clock
 
@@ -151,23 +169,33 @@ class Receiver:
         status = 200
         answer: dict[str, object] = {}
         try:
-            body = await self._read(scope, receive)
+            # What is no callback is not read.
+            token, action = self._target(scope)
+            with anyio.move_on_after(self._read_within) as reading:
+                body = await self._read(receive)
+            if reading.cancelled_caught:
+                raise _Refused(
+                    408, "too_slow", f"a body is read within {self._read_within:g} seconds"
+                )
             if body is None:
                 return
-            answer["job_id"] = await self._resolve(scope, body)
+            answer["job_id"] = await self._resolve(scope, token, action, body)
         except _Refused as refused:
             status, answer = refused.status, refused.body
             if status == 405:
                 headers["allow"] = "POST"
             if status == 503:
                 headers["retry-after"] = "1"
+            if status in (408, 413) and scope.get("http_version", "1.1").startswith("1"):
+                # The rest of the body is not to be taken for the next request.
+                headers["connection"] = "close"
         raw = json.dumps(answer).encode()
         headers["content-length"] = str(len(raw))
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": raw})
 
-    async def _read(self, scope: Message, receive: Receive) -> bytes | None:
+    async def _read(self, receive: Receive) -> bytes | None:
         """Read the body; None if the sender has gone."""
         parts: list[bytes] = []
         size = 0
@@ -181,11 +209,14 @@ class Receiver:
                 raise _Refused(
                     413, "too_large", f"a body of at most {self._most_bytes:,} bytes is read"
                 )
+            if len(parts) > MOST_PIECES:
+                raise _Refused(
+                    413, "too_large", f"a body in at most {MOST_PIECES:,} pieces is read"
+                )
             if not message.get("more_body", False):
                 return b"".join(parts)
 
-    async def _resolve(self, scope: Message, body: bytes) -> int:
-        token, action = self._target(scope)
+    async def _resolve(self, scope: Message, token: str, action: str, body: bytes) -> int:
         if self._keys:
             why = unverified(
                 self._keys,

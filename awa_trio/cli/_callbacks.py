@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 from importlib import import_module
@@ -56,7 +57,8 @@ async def serve(
     """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
 
     ACTION is resume, complete, fail, retry or heartbeat; requests are signed. Stopped by
-    SIGTERM or SIGINT, it lets requests end. Needs the extra "web".
+    SIGTERM or SIGINT, it lets requests end, for up to 10 seconds; a second signal ends the
+    process on the spot. Needs the extra "web".
 
     Parameters
     ----------
@@ -114,17 +116,22 @@ async def serve(
             without_follow_ups=without_follow_ups,
         )
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            stopping = trio.Event()
 
-            async def stopped() -> None:
-                async for _ in signals:
-                    return
+            async def obey() -> None:
+                async for number in signals:
+                    if stopping.is_set():
+                        os._exit(128 + number)
+                    stopping.set()
 
             async def run(task_status: trio.TaskStatus[list[str]]) -> None:
                 await hypercorn.serve(
-                    api, config, shutdown_trigger=stopped, task_status=task_status
+                    api, config, shutdown_trigger=stopping.wait, task_status=task_status
                 )
+                nursery.cancel_scope.cancel(reason="it has stopped")
 
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(obey)
                 where = await nursery.start(run)
                 err.print(f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it")
     return 0

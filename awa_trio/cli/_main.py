@@ -18,6 +18,7 @@ from ._dev import dev
 from ._dlq import dlq
 from ._errors import UsageError
 from ._exits import BROKEN_PIPE, FAILED, INTERRUPTED, OK, SCHEMA, UNREACHABLE, USAGE
+from ._grants import grants
 from ._jobs import jobs
 from ._migrate import migrate
 from ._output import drop_unwritable_output, open_closed_output, problem
@@ -34,6 +35,7 @@ app = App(
     ),
 )
 app.command(migrate)
+app.command(grants)
 app.command(worker)
 app.command(jobs)
 app.command(dlq)

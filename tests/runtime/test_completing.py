@@ -683,6 +683,59 @@ async def test_ending_the_transaction_by_hand_is_refused(desk: Desk) -> None:
     assert "was ended inside complete_in" in job.errors[-1].error
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("begin", ["BEGIN", "START TRANSACTION ISOLATION LEVEL SERIALIZABLE"])
+@pytest.mark.parametrize("autocommit", [True, False])
+async def test_another_transaction_is_not_the_one_it_completes_in(
+    desk: Desk, end: str, begin: str, autocommit: bool
+) -> None:
+    """What was written before is committed, if the handler said so; nothing after that is."""
+
+    async def handler(job: Job) -> None:
+        async with (
+            desk.connected(autocommit=autocommit) as connection,
+            job.complete_in(connection) as tx,
+        ):
+            await insert(tx, 1)
+            await tx.connection.execute(end.encode())
+            await tx.connection.execute(begin.encode())
+            await insert(tx, 2)
+            await tx.enqueue(Next(1), kind="next")
+
+    rig, job = await desk.work(handler)
+    assert job.state is S.RETRYABLE
+    assert "ended inside complete_in, and another begun" in job.errors[-1].error
+    assert desk.rows() == ([1] if end == "COMMIT" else [])
+    assert await rig.follow_ups() == []
+
+
+@pytest.mark.parametrize("chain", ["COMMIT AND CHAIN", "ROLLBACK AND CHAIN"])
+async def test_nor_is_one_that_is_chained_to_it(desk: Desk, chain: str) -> None:
+    async def handler(job: Job) -> None:
+        async with desk.connected() as connection, job.complete_in(connection) as tx:
+            await tx.connection.execute(chain.encode())
+            await insert(tx, 2)
+
+    _, job = await desk.work(handler)
+    assert job.state is S.RETRYABLE
+    assert "ended inside complete_in, and another begun" in job.errors[-1].error
+    assert desk.rows() == []
+
+
+async def test_savepoints_of_the_handlers_own_are_part_of_it(desk: Desk) -> None:
+    async def handler(job: Job) -> None:
+        async with desk.connected() as connection, job.complete_in(connection) as tx:
+            await tx.connection.execute("SAVEPOINT a")
+            await insert(tx, 1)
+            await tx.connection.execute("ROLLBACK TO SAVEPOINT a")
+            async with tx.connection.transaction():
+                await insert(tx, 2)
+
+    _, job = await desk.work(handler)
+    assert job.state is S.COMPLETED
+    assert desk.rows() == [2]
+
+
 async def test_two_blocks_at_once_are_refused(desk: Desk) -> None:
     async def handler(job: Job) -> None:
         async with desk.connected() as one, desk.connected() as other:

@@ -12,6 +12,7 @@
 CREATE OR REPLACE FUNCTION awa.add_error(errors jsonb, error text, attempt int, terminal boolean)
 RETURNS jsonb
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE WHEN jsonb_array_length(errors) >= 25 THEN errors - 0 ELSE coalesce(errors, '[]') END
            || jsonb_build_array(jsonb_build_object(

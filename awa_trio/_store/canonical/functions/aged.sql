@@ -12,8 +12,6 @@ CREATE OR REPLACE FUNCTION awa.aged(
     priority smallint, waited interval, ageing double precision
 ) RETURNS double precision
 LANGUAGE sql IMMUTABLE
-AS $$
-    SELECT CASE WHEN ageing > 0
-                THEN greatest(priority - floor(extract(epoch FROM waited)::float8 / ageing), 1)
-                ELSE priority END
-$$;
+RETURN CASE WHEN ageing > 0
+            THEN greatest(priority - floor(extract(epoch FROM waited)::float8 / ageing), 1)
+            ELSE priority END;

@@ -12,6 +12,7 @@
 CREATE OR REPLACE FUNCTION awa.backlogs(queues text[], most int)
 RETURNS TABLE (queue text, due int, oldest double precision)
 LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -8,6 +8,7 @@
 -- Locks: the worker's row, FOR NO KEY UPDATE: claims and settlements in flight do not wait.
 CREATE OR REPLACE FUNCTION awa.beat(worker bigint) RETURNS boolean
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE awa.workers AS w SET beat_at = clock_timestamp()

@@ -9,6 +9,7 @@
 -- Locks: none besides the caller's.
 CREATE OR REPLACE FUNCTION awa.cancel_duplicates(losers bigint[], holders bigint[]) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN

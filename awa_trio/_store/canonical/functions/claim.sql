@@ -34,6 +34,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     run_lease bigint, progress json, callback_answer json
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

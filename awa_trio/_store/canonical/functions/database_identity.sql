@@ -6,6 +6,7 @@
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.database_identity() RETURNS text
 LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     oid text := (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database());

@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION awa.dead_letters(
     ids bigint[], kind text, queue text, reason text, after_id bigint, most int
 ) RETURNS bigint[]
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_custom_plan
 AS $$
 #variable_conflict use_column

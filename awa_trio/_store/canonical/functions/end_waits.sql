@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION awa.end_waits(
     worker bigint, job_ids bigint[], run_leases bigint[], tokens text[], seconds double precision[]
 ) RETURNS TABLE (number int, waits boolean, answer json)
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

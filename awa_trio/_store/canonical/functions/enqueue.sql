@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.enqueue(
     notify boolean DEFAULT true
 ) RETURNS TABLE (id bigint, inserted boolean)
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_variable

@@ -27,6 +27,7 @@ CREATE OR REPLACE FUNCTION awa.enqueue_many(
     deadlines double precision[], notify boolean DEFAULT true
 ) RETURNS TABLE (id bigint, inserted boolean)
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -19,6 +19,7 @@ CREATE OR REPLACE FUNCTION awa.exchange_keys(
     releasing bigint[], released_keys bytea[], taking bigint[], taken_keys bytea[]
 ) RETURNS TABLE (job_id bigint, holder_id bigint)
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -6,6 +6,7 @@
 -- settlement is in flight; they are alive, or caught the next time.
 CREATE OR REPLACE FUNCTION awa.fence() RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN

@@ -8,6 +8,7 @@
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.find_callback(token text) RETURNS SETOF awa.job
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
     SELECT g.* FROM awa.jobs AS j CROSS JOIN LATERAL awa.get_jobs(ARRAY[j.id]) AS g

@@ -14,6 +14,7 @@
 CREATE OR REPLACE FUNCTION awa.has_committed(job_id bigint, run_lease bigint, transaction text)
 RETURNS boolean
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

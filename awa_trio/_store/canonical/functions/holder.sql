@@ -7,6 +7,7 @@
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.holder(wanted_key bytea) RETURNS bigint
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
     SELECT c.job_id FROM awa.unique_claims AS c WHERE c.unique_key = wanted_key

@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.insert_jobs(
     deadlines double precision[], notify boolean
 ) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

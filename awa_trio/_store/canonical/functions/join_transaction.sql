@@ -18,6 +18,7 @@ CREATE OR REPLACE FUNCTION awa.join_transaction(
     OUT identity text, OUT transaction text, OUT running boolean
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN

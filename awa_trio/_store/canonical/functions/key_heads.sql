@@ -19,6 +19,7 @@ CREATE OR REPLACE FUNCTION awa.key_heads(
     id bigint, kind text, priority smallint, run_at timestamptz, run_lease bigint
 )
 LANGUAGE plpgsql STABLE ROWS 10
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -20,6 +20,7 @@ CREATE OR REPLACE FUNCTION awa.lanes(
     after_run_ats timestamptz[] DEFAULT NULL, after_ids bigint[] DEFAULT NULL
 ) RETURNS TABLE (kind text, priority smallint, after_run_at timestamptz, after_id bigint)
 LANGUAGE plpgsql STABLE ROWS 4
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -11,6 +11,7 @@
 CREATE OR REPLACE FUNCTION awa.lead(duty text, worker bigint, seconds double precision)
 RETURNS boolean
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN

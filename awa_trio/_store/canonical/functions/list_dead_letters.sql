@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION awa.list_dead_letters(
     ids bigint[], kind text, queue text, reason text, before_id bigint, most int
 ) RETURNS SETOF awa.job
 LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_custom_plan
 AS $$
 #variable_conflict use_column

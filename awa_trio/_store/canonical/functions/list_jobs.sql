@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION awa.list_jobs(
     states text[], kind text, queue text, tag text, before_id bigint, most int
 ) RETURNS SETOF awa.job
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT g.*
       FROM (SELECT j.id FROM awa.jobs AS j

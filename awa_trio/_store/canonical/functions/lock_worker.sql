@@ -9,6 +9,7 @@
 -- fencing, which takes it FOR UPDATE, does.
 CREATE OR REPLACE FUNCTION awa.lock_worker(worker bigint) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN

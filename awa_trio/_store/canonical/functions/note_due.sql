@@ -8,6 +8,7 @@
 -- Locks: the jobs it marks, skipping those that anyone else has locked.
 CREATE OR REPLACE FUNCTION awa.note_due(wanted_queue text, at timestamptz) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN

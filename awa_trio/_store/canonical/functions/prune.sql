@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION awa.prune(
     completed double precision, failed double precision, dead_letters double precision, most int
 ) RETURNS int
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

@@ -12,6 +12,7 @@ CREATE OR REPLACE FUNCTION awa.purge_dead_letters(
     OUT done int, OUT last_id bigint
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.record_progress(
     worker bigint, job_ids bigint[], run_leases bigint[], progress json[]
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms'
 AS $$

@@ -8,6 +8,7 @@
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.register(name text, lease double precision) RETURNS bigint
 LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
 AS $$
     INSERT INTO awa.workers (name, lease) VALUES (name, make_interval(secs => lease)) RETURNING id
 $$;

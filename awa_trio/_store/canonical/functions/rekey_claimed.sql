@@ -10,6 +10,7 @@
 -- lock_timeout says. Rare: only masks that tell waiting from running come here.
 CREATE OR REPLACE FUNCTION awa.rekey_claimed(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -7,6 +7,7 @@
 -- Locks: the claims of their unique keys, in byte order.
 CREATE OR REPLACE FUNCTION awa.remove_jobs(ids bigint[]) RETURNS int
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

@@ -28,6 +28,7 @@ RETURNS TABLE (
     run_lease bigint, progress json, callback_answer json, reason text, token text
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -20,6 +20,7 @@ CREATE OR REPLACE FUNCTION awa.retry_dead_letters(
     OUT done int, OUT last_id bigint
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column

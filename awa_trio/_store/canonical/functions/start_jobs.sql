@@ -28,6 +28,7 @@ CREATE OR REPLACE FUNCTION awa.start_jobs(
     run_lease bigint, progress json, callback_answer json
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$
@@ -63,8 +64,11 @@ BEGIN
     RETURN QUERY
     WITH claimed AS (
         UPDATE awa.jobs AS j
-           SET state = 'running', worker_id = worker, run_lease = j.run_lease + 1,
-               attempt = j.attempt + 1, attempted_at = clock_timestamp(),
+           -- One row that holds what nobody writes must not keep the others from being claimed.
+           SET state = 'running', worker_id = worker,
+               run_lease = CASE WHEN j.run_lease < 9223372036854775807 THEN j.run_lease + 1
+                                ELSE 1 END,
+               attempt = least(j.attempt + 1, j.max_attempts), attempted_at = clock_timestamp(),
                deadline_at = clock_timestamp() + make_interval(secs => nullif(
                    coalesce(j.deadline, l.deadline, queue_deadline), 0))
           FROM unnest(ids) AS c (id), unnest(kinds, kind_deadlines) AS l (kind, deadline)

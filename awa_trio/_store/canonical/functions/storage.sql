@@ -7,6 +7,7 @@
 CREATE OR REPLACE FUNCTION awa.storage()
 RETURNS TABLE (part text, condition text, jobs bigint, bytes bigint)
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT 'rows', 'jobs that are updated in place', pg_stat_get_live_tuples('awa.jobs'::regclass),
            pg_total_relation_size('awa.jobs')

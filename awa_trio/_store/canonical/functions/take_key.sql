@@ -9,6 +9,7 @@
 -- inserting the same key. A key that another job holds is not locked.
 CREATE OR REPLACE FUNCTION awa.take_key(wanted_key bytea, new_id bigint) RETURNS bigint
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

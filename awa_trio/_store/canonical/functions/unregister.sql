@@ -8,6 +8,7 @@
 -- Locks: the worker's row; waits for its own claims and settlements in flight.
 CREATE OR REPLACE FUNCTION awa.unregister(worker bigint) RETURNS void
 LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
 AS $$
     DELETE FROM awa.workers WHERE id = worker;
     DELETE FROM awa.leaders WHERE worker_id = worker

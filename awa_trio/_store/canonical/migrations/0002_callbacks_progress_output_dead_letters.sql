@@ -16,7 +16,14 @@ ALTER TABLE awa.jobs
         AND (finalized_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))
         AND (unique_key IS NULL) = (unique_states IS NULL)
         AND (dead_letter IS NULL OR state = 'failed')
-        AND (callback_until IS NULL OR callback_token IS NOT NULL));
+        AND (callback_until IS NULL OR callback_token IS NOT NULL)
+        -- As every request has it. From infinity nothing can be subtracted: one such row would
+        -- keep all others from being claimed.
+        AND run_at BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 23:59:59.999999+00');
+
+-- Tags are texts: not null, and not lists of tags.
+ALTER DOMAIN awa.tags ADD CONSTRAINT tags_flat
+    CHECK (array_ndims(value) = 1 AND array_position(value, NULL) IS NULL);
 
 COMMENT ON COLUMN awa.jobs.worker_id IS
     'Who runs it; while it waits for a callback, whose handler waits in memory, if one does.';

@@ -8,6 +8,7 @@
 -- Locks: as awa.lock_in_lanes.
 CREATE OR REPLACE FUNCTION awa.carry(ids bigint[]) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     locked record;

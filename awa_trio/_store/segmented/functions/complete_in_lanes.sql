@@ -23,6 +23,7 @@ CREATE OR REPLACE FUNCTION awa.complete_in_lanes(
     attempts int[], new_errors text[], tokens text[], outputs json[]
 ) RETURNS int[]
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.enqueue(
     notify boolean DEFAULT true
 ) RETURNS TABLE (id bigint, inserted boolean)
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_variable
@@ -48,7 +49,7 @@ BEGIN
         -- As in awa.insert_jobs.
         current := pg_sequence_last_value('awa.segment_numbers');
         EXIT WHEN current = number;
-        DELETE FROM awa.lane_jobs AS b WHERE b.segment = awa.segment_of(number) AND b.id = enqueue.id;
+        PERFORM awa.take_back(awa.segment_of(number), ARRAY[id]);
         number := current;
     END LOOP;
     IF notify THEN

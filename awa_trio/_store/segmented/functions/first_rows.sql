@@ -13,6 +13,7 @@ CREATE OR REPLACE FUNCTION awa.first_rows(
     wanted_queue text, kinds text[], most int, ageing double precision, at timestamptz
 ) RETURNS TABLE (id bigint, priority smallint, run_at timestamptz)
 LANGUAGE plpgsql STABLE ROWS 10
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -7,6 +7,7 @@
 -- Locks: none.
 CREATE OR REPLACE FUNCTION awa.get_jobs(ids bigint[]) RETURNS SETOF awa.job
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
     SELECT r.* FROM awa.get_rows(ids) AS r

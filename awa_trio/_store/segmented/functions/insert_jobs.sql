@@ -19,6 +19,7 @@ CREATE OR REPLACE FUNCTION awa.insert_jobs(
     deadlines double precision[], notify boolean
 ) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -42,8 +43,7 @@ BEGIN
         GET DIAGNOSTICS appended = ROW_COUNT;
         current := pg_sequence_last_value('awa.segment_numbers');
         EXIT WHEN current = number;
-        DELETE FROM awa.lane_jobs AS b
-         WHERE b.segment = awa.segment_of(number) AND b.id = ANY (ids);
+        PERFORM awa.take_back(awa.segment_of(number), ids);
         number := current;
     END LOOP;
     IF appended < cardinality(ids) THEN

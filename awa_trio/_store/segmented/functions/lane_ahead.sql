@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION awa.lane_ahead(
     deadline awa.deadline, args json, metadata awa.metadata, tags awa.tags, late boolean
 )
 LANGUAGE sql STABLE
-AS $$
+BEGIN ATOMIC
     SELECT * FROM (
         (SELECT b.*, true
            FROM unnest(open_xids, open_ids) AS o (xid, id)
@@ -38,5 +38,5 @@ AS $$
           WHERE b.segment = in_segment AND b.queue = in_queue AND b.kind = in_kind
             AND b.priority = in_priority AND (b.xid, b.id) > (after_xid, after_id)
           ORDER BY b.xid, b.id LIMIT most)) AS a
-     LIMIT most
-$$;
+     LIMIT most;
+END;

@@ -10,6 +10,7 @@ CREATE OR REPLACE FUNCTION awa.list_in_lanes(
     states text[], kind text, queue text, tag text, before_id bigint, most int
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 #variable_conflict use_column

@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION awa.list_jobs(
     states text[], kind text, queue text, tag text, before_id bigint, most int
 ) RETURNS SETOF awa.job
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT g.*
       FROM (SELECT r.id FROM awa.list_rows(states, kind, queue, tag, before_id, most) AS r

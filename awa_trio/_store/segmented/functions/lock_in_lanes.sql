@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.lock_in_lanes(
     ids bigint[], OUT claims bigint[], OUT unclaimed bigint[]
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

@@ -12,6 +12,7 @@
 CREATE OR REPLACE FUNCTION awa.lock_lanes(in_queue text, kinds text[], priorities smallint[])
 RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -10,6 +10,7 @@
 CREATE OR REPLACE FUNCTION awa.move_to_rows(job_ids bigint[], claims bigint[], unclaimed bigint[])
 RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$

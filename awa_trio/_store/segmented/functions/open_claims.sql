@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION awa.open_claims() RETURNS TABLE (
     deadline double precision, ids int8multirange
 )
 LANGUAGE sql STABLE
-AS $$
+BEGIN ATOMIC
     SELECT o.*
       FROM (SELECT c.segment, c.number, c.xid, c.worker_id, c.claimed_at, c.deadline,
                    c.ids - e.ids AS ids
@@ -25,5 +25,5 @@ AS $$
                    SELECT coalesce(range_agg(e.ids), '{}') AS ids FROM awa.lane_ends AS e
                     WHERE e.segment = c.segment AND e.claim = c.number) AS e
              WHERE w.only_row) AS o
-     WHERE NOT isempty(o.ids)
-$$;
+     WHERE NOT isempty(o.ids);
+END;

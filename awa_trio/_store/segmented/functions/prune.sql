@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION awa.prune(
     completed double precision, failed double precision, dead_letters double precision, most int
 ) RETURNS int
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     removed int := awa.prune_rows(completed, failed, dead_letters, most);

@@ -12,6 +12,7 @@
 -- is being drained, against those that would append to it, if none does.
 CREATE OR REPLACE FUNCTION awa.prune_segments(completed double precision, most int) RETURNS int
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column

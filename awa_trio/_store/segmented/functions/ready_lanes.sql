@@ -10,6 +10,7 @@
 CREATE OR REPLACE FUNCTION awa.ready_lanes(wanted_queue text, kinds text[])
 RETURNS TABLE (segment smallint, kind text, priority smallint)
 LANGUAGE plpgsql STABLE ROWS 2
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION awa.record_progress(
     worker bigint, job_ids bigint[], run_leases bigint[], progress json[]
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '250ms'
 AS $$
 BEGIN

@@ -13,6 +13,7 @@ CREATE OR REPLACE FUNCTION awa.register_callback(
     worker bigint, job_id bigint, run_lease bigint, token text, timeout double precision
 ) RETURNS boolean
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM awa.lock_worker(worker);

@@ -21,6 +21,7 @@ RETURNS TABLE (
     run_lease bigint, progress json, callback_answer json, reason text, token text
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM awa.fence();

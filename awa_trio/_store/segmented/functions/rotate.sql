@@ -10,6 +10,7 @@
 -- append to it, if none does.
 CREATE OR REPLACE FUNCTION awa.rotate(completed double precision, newest bigint) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column

@@ -12,6 +12,7 @@ RETURNS TABLE (
     state text, token text, answered boolean
 )
 LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column

@@ -8,6 +8,7 @@
 CREATE OR REPLACE FUNCTION awa.segment_lanes(wanted smallint)
 RETURNS TABLE (queue text, kind text, priority smallint)
 LANGUAGE plpgsql STABLE ROWS 10
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -7,6 +7,7 @@
 CREATE OR REPLACE FUNCTION awa.storage()
 RETURNS TABLE (part text, condition text, jobs bigint, bytes bigint)
 LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT r.part, r.condition, r.jobs, r.bytes FROM awa.storage_of_rows() AS r
      UNION ALL

@@ -11,6 +11,7 @@
 -- row of the sweep, unless someone else has.
 CREATE OR REPLACE FUNCTION awa.sweep(deadline_slack double precision) RETURNS void
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$

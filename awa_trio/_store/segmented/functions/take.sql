@@ -26,6 +26,7 @@ CREATE OR REPLACE FUNCTION awa.take(
     run_lease bigint, progress json, callback_answer json
 )
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN

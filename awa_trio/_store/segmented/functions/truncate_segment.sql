@@ -7,6 +7,7 @@
 -- Locks: the segment's three tables, ACCESS EXCLUSIVE, waiting 50 ms for each at most.
 CREATE OR REPLACE FUNCTION awa.truncate_segment(wanted smallint) RETURNS int
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '50ms'
 AS $$
 DECLARE

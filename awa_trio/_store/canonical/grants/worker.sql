@@ -1,0 +1,4 @@
+-- To claim and run jobs, to look after the other workers, and to remove what is past its
+-- retention.
+GRANT UPDATE (run_lease, attempted_at), DELETE ON awa.jobs TO :"role";
+GRANT SELECT, INSERT, UPDATE, DELETE ON awa.workers, awa.leaders TO :"role";

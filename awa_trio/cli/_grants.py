@@ -1,0 +1,26 @@
+"""``awa-trio grants``: the SQL that gives a role its rights."""
+
+from __future__ import annotations
+
+from .. import ConfigurationError, Engine, Rights, grants_script
+from ._errors import UsageError
+
+
+async def grants(rights: Rights, /, *, role: str, engine: Engine = Engine.CANONICAL) -> None:
+    """Print the SQL that gives a role the rights for what it is to do, and no others.
+
+    For the owner of the schema to run, as in: awa-trio grants worker --role shop_worker | psql
+
+    Parameters
+    ----------
+    rights
+        What the role is to do: producer, reader, receiver, worker or admin.
+    role
+        Its name. It exists: CREATE ROLE shop_worker LOGIN.
+    engine
+        The engine that the database has.
+    """
+    try:
+        print(grants_script(rights, role, engine=engine), end="")
+    except ConfigurationError as error:
+        raise UsageError(f"--{error}") from error
