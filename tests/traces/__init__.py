@@ -10,6 +10,9 @@ it: so it does not matter how many processes work there, or which of them are ki
     verdict = traces.check(traces.load(path))
     assert verdict.misfit is None, str(verdict)
 
+What should have been inserted, only the handlers know: workers whose observers include a
+`Witness(path)` say what was staged, and ``check(events, staged(path))`` compares.
+
 ``python -m tests.traces FILE`` does the last two for a file.
 """
 
@@ -17,5 +20,16 @@ from __future__ import annotations
 
 from .checking import Verdict, check
 from .recording import Event, install, load, recorded, save
+from .witness import Witness, staged
 
-__all__ = ["Event", "Verdict", "check", "install", "load", "recorded", "save"]
+__all__ = [
+    "Event",
+    "Verdict",
+    "Witness",
+    "check",
+    "install",
+    "load",
+    "recorded",
+    "save",
+    "staged",
+]

@@ -12,6 +12,7 @@ from ..model import tlc
 from .history import History
 from .recording import Event
 from .staged import Step, Trace, traces
+from .witness import Staged
 
 CONFIG = """
 INIT TraceInit
@@ -43,17 +44,20 @@ class Verdict:
         return f"the model cannot make this step ({self.violated}): {self.misfit}\n  {events}"
 
 
-def check(events: Iterable[Event], *, seconds: float = 300) -> Verdict:
+def check(
+    events: Iterable[Event], seen: Staged | None = None, *, seconds: float = 300
+) -> Verdict:
     """Replay events against the model.
 
     Args:
       events: all of a database, from its first job on, as `recorded` or `load` returns them.
+      seen: what witnesses saw being staged, as `staged` returns it.
       seconds: how long TLC may take.
 
     Raises:
       NoTLC: TLC cannot be run here.
     """
-    found = traces(History().apply(events))
+    found = traces(History().apply(events), seen)
     return replay(found, seconds=seconds)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from .recording import Event
 
@@ -21,6 +21,7 @@ class Fact:
     state: str
     lease: int
     worker: int | None
+    attempt: int
     by: int | None
     """The job that it is a follow-up of."""
 
@@ -40,6 +41,7 @@ class Change:
 class Insert:
     """A follow-up that was to come with a plan."""
 
+    kind: str
     key: str | None
     """The unique key that it holds from then on; None if it holds none as yet."""
     job: int | None
@@ -135,24 +137,24 @@ class History:
                 self._rows.add(facts["job"])
                 by = facts["by"] and int(facts["by"])
                 self._facts[facts["job"]] = Fact(
-                    facts["state"], facts["lease"], facts["worker"], by
+                    facts["state"], facts["lease"], facts["worker"], facts["attempt"], by
                 )
             case "row gone":
                 self._rows.discard(facts["job"])
             case "lane":
                 self._lanes.add(facts["job"])
                 by = facts["by"] and int(facts["by"])
-                self._facts.setdefault(facts["job"], Fact("available", 0, None, by))
+                self._facts.setdefault(facts["job"], Fact("available", 0, None, 0, by))
             case "lane gone":
                 self._lanes.discard(facts["job"])
             case "lane claimed":
                 for job in facts["jobs"]:
                     was = self._facts[job]
-                    self._facts[job] = Fact("running", was.lease + 1, facts["worker"], was.by)
+                    lease, attempt = was.lease + 1, was.attempt + 1
+                    self._facts[job] = Fact("running", lease, facts["worker"], attempt, was.by)
             case "lane completed":
                 for job in facts["jobs"]:
-                    was = self._facts[job]
-                    self._facts[job] = Fact("completed", was.lease, None, was.by)
+                    self._facts[job] = evolve(self._facts[job], state="completed", worker=None)
             case "truncated":
                 self._lanes.difference_update(facts["jobs"])
             case _:
@@ -164,7 +166,7 @@ def planned(facts: dict[str, Any]) -> list[Planned]:
     inserts: dict[int, list[Insert]] = {}
     for one in facts["inserts"] or ():
         inserts.setdefault(one["plan"], []).append(
-            Insert(one["key"], one["job"], one["holder"])
+            Insert(one["kind"], one["key"], one["job"], one["holder"])
         )
     return [
         Planned(

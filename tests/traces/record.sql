@@ -90,15 +90,16 @@ BEGIN
                                         settle.to_states) WITH ORDINALITY
                                  AS p (job_id, run_lease, from_state, to_state, number)),
                 'inserts', (SELECT jsonb_agg(jsonb_build_object(
-                                   'plan', i.parent, 'job', i.id, 'holder', i.holder,
+                                   'plan', i.parent, 'kind', i.kind, 'job', i.id,
+                                   'holder', i.holder,
                                    'key', CASE WHEN awa.holds(i.states, CASE
                                                WHEN i.run_at > now() THEN 'scheduled'
                                                ELSE 'available' END::awa.job_state)
                                           THEN encode(i.key, 'hex') END) ORDER BY i.number)
-                              FROM unnest(settle.parents, settle.new_ids, settle.new_holders,
+                              FROM unnest(settle.parents, settle.kinds, settle.new_ids, settle.new_holders,
                                           settle.unique_keys, settle.unique_states,
                                           settle.run_at) WITH ORDINALITY
-                                   AS i (parent, id, holder, key, states, run_at, number))));
+                                   AS i (parent, kind, id, holder, key, states, run_at, number))));
         END $wrapper$ $outer$, one.parameters, one.given);
     IF to_regclass('awa.lane_jobs') IS NULL THEN
         RETURN;

@@ -6,11 +6,13 @@ has a trace of its own. So a state of the model is small, whatever the history's
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from attrs import define, field, frozen
 
 from .history import Change, Planned, Transaction
+from .witness import Staged
 
 #: The states of the model.
 STATES = {
@@ -30,6 +32,13 @@ class Key:
     """A unique key; or, of a follow-up without one, what no other can have."""
 
     name: str
+
+
+@frozen
+class Worker:
+    """The ID of a worker."""
+
+    id: int
 
 
 @frozen
@@ -75,17 +84,21 @@ class Trace:
     def _value(self, value: object) -> str:
         if isinstance(value, Key):
             return str(self.keys.setdefault(value, len(self.keys) + 1))
+        if isinstance(value, Worker):
+            return str(value.id)
         if isinstance(value, frozenset):
             return "{" + ", ".join(map(self._value, sorted(value))) + "}"
         return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def steps(transaction: Transaction) -> Iterator[Step]:
+def steps(transaction: Transaction, seen: Staged) -> Iterator[Step]:
     """Yield the steps that a transaction is: keys change hands before anything is inserted."""
 
     def step(action: str, *given: object) -> Step:
         return Step(action, given, transaction)
 
+    for worker in transaction.fenced:
+        yield step("fence", Worker(worker))
     follow_ups = {i.job for p in transaction.plans for i in p.inserts if i.job is not None}
     for key, _ in transaction.freed:
         yield step("release", Key(key))
@@ -103,14 +116,16 @@ def steps(transaction: Transaction) -> Iterator[Step]:
         for insert in plan.inserts:
             if insert.job is not None and insert.job not in born:
                 yield step("never inserted", plan.job, insert.job)
-        for action, *given in settled(plan, changes.pop(plan.job, None)):
+        for action, *given in settled(plan, changes.pop(plan.job, None), seen):
             yield step(action, *given)
     for change in changes.values():
         for action, *given in changed(change):
             yield step(action, *given)
 
 
-def settled(plan: Planned, change: Change | None) -> Iterator[tuple[str, *tuple[object, ...]]]:
+def settled(
+    plan: Planned, change: Change | None, seen: Staged
+) -> Iterator[tuple[str, *tuple[object, ...]]]:
     """Yield the steps that an applied plan is."""
     job, lease = plan.job, plan.lease
     was = None if change is None else change.before
@@ -129,23 +144,27 @@ def settled(plan: Planned, change: Change | None) -> Iterator[tuple[str, *tuple[
             Key(f"{job} {lease} {n}" if insert.key is None else insert.key)
             for n, insert in enumerate(plan.inserts)
         ]
-        for key in dict.fromkeys(keys):
+        missing = lacks(plan, seen.get((plan.worker, job, now.attempt)))
+        for key in dict.fromkeys([*keys, *(Key(f"{job} {lease} {kind}") for kind in missing)]):
             yield "stage", job, lease, key
         yield "return", job, lease
-        yield (
-            "commit",
-            job,
-            lease,
-            frozenset(
-                key
-                for key, insert in zip(keys, plan.inserts, strict=True)
-                if insert.job is not None
-            ),
-        )
+        inserted = zip(keys, plan.inserts, strict=True)
+        made = frozenset(key for key, insert in inserted if insert.job is not None)
+        yield "commit", job, lease, made, Worker(plan.worker)
     elif plan.worker is not None and STATES[was.state] == "running":
-        yield "end", job, lease, became
+        yield "end", job, lease, became, Worker(plan.worker)
     elif became != STATES[was.state]:
         yield "reopen" if STATES[was.state] == "failed" else "take", job, became
+
+
+def lacks(plan: Planned, seen: list[list[str]] | None) -> list[str]:
+    """Return the kinds that an attempt was seen to stage and its plan does not have.
+
+    Of several attempts with its number it is the one that explains it best.
+    """
+    had = Counter(insert.kind for insert in plan.inserts)
+    lacking = [sorted((Counter(kinds) - had).elements()) for kinds in seen or [[]]]
+    return min(lacking, key=len)
 
 
 def changed(change: Change) -> Iterator[tuple[str, *tuple[object, ...]]]:
@@ -161,33 +180,46 @@ def changed(change: Change) -> Iterator[tuple[str, *tuple[object, ...]]]:
         return
     before, after = STATES[was.state], STATES[now.state]
     if now.lease != was.lease:
-        yield "claim", job, now.lease
+        yield "claim", job, now.lease, Worker(now.worker or 0)
     elif after == "completed" != before:
         yield "completed by nobody", job
     elif (before, after) == ("running", "waiting"):
-        yield "park", job, now.lease
+        yield "park", job, now.lease, Worker(now.worker or 0)
     elif (before, after) == ("waiting", "running"):
-        yield "resume", job, now.lease
+        yield "resume", job, now.lease, Worker(now.worker or 0)
     elif before in ("failed", "completed") and after != before:
         yield "reopen", job
     elif before != after:
         yield "take", job, after
 
 
-def traces(history: Iterable[Transaction]) -> list[Trace]:
-    """Return the traces that a history is."""
-    found = [step for transaction in history for step in steps(transaction)]
+def traces(history: Iterable[Transaction], seen: Staged | None = None) -> list[Trace]:
+    """Return the traces that a history is.
+
+    Args:
+      history: transactions in the order in which they committed.
+      seen: what witnesses saw being staged.
+    """
+    found = [step for transaction in history for step in steps(transaction, seen or {})]
     groups = Groups()
     for step in found:
         if step.action == "stage":
             job, _, key = step.given
             groups.join(job, key)
+    known: dict[object, set[Worker]] = {}
+    for step in found:
+        known.setdefault(groups.of(step.given[0]), set()).update(
+            value for value in step.given if isinstance(value, Worker)
+        )
     made: dict[object, Trace] = {}
     for step in found:
         about = step.given[0]
-        if isinstance(about, Key) and not groups.knows(about):
-            continue  # Nobody stages it.
-        made.setdefault(groups.of(about), Trace()).steps.append(step)
+        if isinstance(about, Worker):
+            for group, workers in known.items():
+                if about in workers and group != about:
+                    made.setdefault(group, Trace()).steps.append(step)
+        elif isinstance(about, int) or groups.knows(about):
+            made.setdefault(groups.of(about), Trace()).steps.append(step)
     return list(made.values())
 
 
