@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import psycopg
 import pytest
@@ -11,10 +13,13 @@ import pytest
 import awa_trio as awa
 from awa_trio._core.job import JobState, PreparedInsert
 from awa_trio._core.plan import Plan, Transition
+from awa_trio._seam.errors import Fenced, Transient
 from awa_trio._seam.values import Claimed, Settled, Want
+from tests.runtime.faults import Fault, Settle, make_faulty
 
-from . import Verdict, check, recorded
+from . import Verdict, Witness, check, recorded, staged
 from .conftest import SQL_ENGINES, recorded_database
+from .test_real_runs import Work, make_app, until_done, work_with
 
 KEY = b"sixteen bytes ok"
 
@@ -22,19 +27,29 @@ KEY = b"sixteen bytes ok"
 def plant(dsn: str, function: str, right: str, wrong: str) -> None:
     """Change a function of the test's database."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        [text] = connection.execute(
+        row = connection.execute(
             "SELECT pg_get_functiondef(to_regproc(%s))", [f"awa.{function}"]
-        ).fetchone() or [""]
-        assert right in text, f"{function} is not what the bug is planted in"
-        connection.execute(text.replace(right, wrong).encode())
+        ).fetchone()
+        assert row is not None
+        assert right in row[0], f"{function} is not what the bug is planted in"
+        connection.execute(row[0].replace(right, wrong).encode())
+
+
+Scenario: TypeAlias = "Callable[[Bench], Awaitable[None]]"
 
 
 class Bench:
     """One worker, whose calls the test makes."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, dsn: str) -> None:
         self.store = store
+        self.dsn = dsn
         self.worker = 0
+
+    def execute(self, statement: str) -> None:
+        """Do something that no worker would."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     async def enqueue(self, n: int = 1) -> list[int]:
         jobs = [PreparedInsert("work", "q", b"{}")] * n
@@ -63,9 +78,10 @@ class Bench:
         return answer
 
 
-async def run(dsn: str, scenario: Any) -> Verdict:
+async def run(dsn: str, *scenarios: Scenario) -> Verdict:
     async with awa.connect(dsn) as client:
-        await scenario(Bench(client._backend.store))
+        for scenario in scenarios:
+            await scenario(Bench(client._backend.store, dsn))
     return check(recorded(dsn))
 
 
@@ -92,14 +108,25 @@ async def answer_lost(bench: Bench) -> None:
         await bench.settle(job, JobState.COMPLETED, KEY)
 
 
-SCENARIOS = [late_completion, same_key_twice, answer_lost]
+async def zombie(bench: Bench) -> None:
+    """Fenced while it runs; its completion arrives nevertheless."""
+    await bench.enqueue()
+    [job] = await bench.claim()
+    bench.execute(f"UPDATE awa.workers SET fenced_at = now() WHERE id = {bench.worker}")
+    with suppress(Fenced):
+        await bench.settle(job)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_without_a_bug_it_fits(recording: str, scenario: Any) -> None:
-    verdict = await run(recording, scenario)
+async def truncated_under_an_attempt(bench: Bench) -> None:
+    await bench.enqueue()
+    await bench.claim()
+    bench.execute("SELECT awa.truncate_segment(0::smallint)")
+
+
+async def test_without_a_bug_it_fits(recording: str) -> None:
+    verdict = await run(recording, late_completion, same_key_twice, answer_lost, zombie)
     assert verdict.misfit is None, str(verdict)
-    assert verdict.steps >= 3
+    assert verdict.steps >= 15
 
 
 @pytest.mark.parametrize(
@@ -124,6 +151,15 @@ async def test_without_a_bug_it_fits(recording: str, scenario: Any) -> None:
             id="keys are not taken",
         ),
         pytest.param(
+            "lock_worker",
+            "AND w.fenced_at IS NULL",
+            "",
+            zombie,
+            SQL_ENGINES,
+            "commit 1, 1, frozenset(), Worker",
+            id="a fenced worker is accepted",
+        ),
+        pytest.param(
             "complete_in_lanes",
             "c.ids - (SELECT coalesce(range_agg(e.ids), '{}') FROM awa.lane_ends AS e\n"
             "                             WHERE e.segment = c.segment AND e.claim = c.number) AS ids",
@@ -139,7 +175,7 @@ async def test_a_planted_bug_is_caught(
     function: str,
     right: str,
     wrong: str,
-    scenario: Any,
+    scenario: Scenario,
     engines: Collection[str],
     misfit: str,
     request: pytest.FixtureRequest,
@@ -149,3 +185,70 @@ async def test_a_planted_bug_is_caught(
         plant(dsn, function, right, wrong)
         verdict = await run(dsn, scenario)
         assert str(verdict.misfit).startswith(misfit), str(verdict)
+
+
+async def test_a_truncation_under_what_runs_is_caught(request: pytest.FixtureRequest) -> None:
+    verdict = await run(recorded_database(request, "segmented"), truncated_under_an_attempt)
+    assert str(verdict.misfit) == "lost 1"
+
+
+# ---- in the worker, before its store
+
+
+async def run_worker(dsn: str, path: Path, make_fault: Callable[[Any], Fault]) -> Verdict:
+    """A worker's first settlement meets a fault; its handlers are watched."""
+    app = make_app()
+    async with awa.connect(dsn, app=app, observers=[Witness(path)]) as client:
+        faulty, backend = make_faulty(client, app)
+        backend.faults.append(make_fault(client._backend.store))
+        await client.enqueue(Work(1, [1]))
+        async with work_with(app, faulty):
+            await until_done(client)
+    return check(recorded(dsn), staged(path))
+
+
+def none(store: Any) -> Fault:
+    async def settle_as_it_is(plans: Sequence[Plan], settle: Settle) -> list[Settled]:
+        return await settle()
+
+    return settle_as_it_is
+
+
+def insert_apart(store: Any) -> Fault:
+    """The follow-ups are inserted in a transaction of their own."""
+
+    async def fault(plans: Sequence[Plan], settle: Settle) -> list[Settled]:
+        inserts = [insert for plan in plans for insert in plan.inserts]
+        for plan in plans:
+            plan.inserts = ()
+        answers = await settle()
+        await store.enqueue(inserts)
+        return answers
+
+    return fault
+
+
+def drain(store: Any) -> Fault:
+    """The first try fails, and has used up the follow-ups."""
+
+    async def fault(plans: Sequence[Plan], settle: Settle) -> list[Settled]:
+        for plan in plans:
+            plan.inserts = ()
+        raise Transient("the connection was lost")
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "misfit"),
+    [
+        (none, "None"),
+        (insert_apart, "commit 1, 1, frozenset(),"),
+        (drain, "commit 1, 1, frozenset(),"),
+    ],
+)
+async def test_what_a_worker_does_with_follow_ups(
+    recording: str, tmp_path: Path, fault: Callable[[Any], Fault], misfit: str
+) -> None:
+    verdict = await run_worker(recording, tmp_path / "staged", fault)
+    assert str(verdict.misfit).startswith(misfit), str(verdict)

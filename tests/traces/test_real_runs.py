@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import trio
 from attrs import frozen
 
 import awa_trio as awa
 
-from . import check, recorded
+from . import Witness, check, recorded, staged
 
 
 @frozen
@@ -60,10 +61,11 @@ def make_app() -> awa.App:
 
 
 @asynccontextmanager
-async def work_on(dsn: str, app: awa.App) -> AsyncIterator[awa.Client]:
-    async with awa.connect(dsn, app=app) as client, trio.open_nursery() as nursery:
+async def work_with(app: awa.App, client: awa.Client) -> AsyncIterator[None]:
+    """A worker for a block."""
+    async with trio.open_nursery() as nursery:
         worker: awa.Worker = await nursery.start(awa.run_worker, app, client)
-        yield client
+        yield
         worker.stop()
 
 
@@ -88,13 +90,15 @@ async def until_done(client: awa.Client) -> None:
             await trio.sleep(0.02)
 
 
-async def test_what_workers_commit_fits(recording: str) -> None:
+async def test_what_workers_commit_fits(recording: str, tmp_path: Path) -> None:
     app = make_app()
-    async with work_on(recording, app) as client:
+    seen = tmp_path / "staged"
+    async with awa.connect(recording, app=app, observers=[Witness(seen)]) as client:
         for n in range(40):
             first = ("complete", "raise", "retry", "fail", "wait")[n % 5]
             await client.enqueue(Work(n, [n % 7, n % 3], first))
-        await until_done(client)
-    verdict = check(recorded(recording))
+        async with work_with(app, client), work_with(app, client):
+            await until_done(client)
+    verdict = check(recorded(recording), staged(seen))
     assert verdict.misfit is None, str(verdict)
     assert verdict.steps > 200

@@ -21,13 +21,14 @@ class Witness(awa.Observer):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1)
+        self._path = path
 
     def observe(self, event: events.Event) -> None:
         """See `awa_trio.Observer`."""
         if isinstance(event, events.Ended) and event.ending is events.Ending.COMPLETED:
             what = [event.worker_id, event.job.id, event.job.attempt, list(event.staged)]
-            self._file.write(json.dumps(what) + "\n")
+            with self._path.open("a") as file:
+                file.write(json.dumps(what) + "\n")
 
 
 Staged = dict[tuple[int, int, int], list[list[str]]]
