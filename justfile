@@ -25,6 +25,14 @@ types:
 docs:
     pytest tests/test_docs.py
 
+# What the model checker says of each model of docs/model
+model *words:
+    python -m tests.model {{words}}
+
+# The same at larger bounds: minutes
+model-deep *words:
+    python -m tests.model --deep {{words}}
+
 # Figures beside other queues, on a server of the benchmark's own; --write for the page
 bench *arguments:
     python -m tests.bench {{arguments}}
