@@ -29,6 +29,10 @@ docs:
 bench *arguments:
     python -m tests.bench {{arguments}}
 
+# Workers, servers and networks that die, and what must hold all the same; --minutes, --faults, --seed
+chaos *arguments:
+    python -m tests.chaos {{arguments}}
+
 # Jobs on real input, and their result checked
 demo *arguments:
     awa-trio demo {{arguments}}
