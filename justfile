@@ -44,6 +44,9 @@ matrix *arguments:
 # An hour of mixed load on one worker, and whether anything grew; --minutes, --engine
 soak *arguments:
     python -m tests.soak {{arguments}}
+# Workers, servers and networks that die, and what must hold all the same; --minutes, --faults, --seed
+chaos *arguments:
+    python -m tests.chaos {{arguments}}
 
 # Jobs on real input, and their result checked
 demo *arguments:

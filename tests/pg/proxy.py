@@ -26,6 +26,8 @@ class Proxy:
 
     latency: float
     """Seconds that every chunk is held back, in each direction."""
+    refuses: bool
+    """Whether new connections are reset at once."""
     accepted: int
     """Connections accepted so far, cancel requests among them."""
 
@@ -37,6 +39,7 @@ class Proxy:
         self._open: set[trio.SocketStream] = set()
         self._port = 0
         self.latency = 0.0
+        self.refuses = False
         self.accepted = 0
         self.lost = trio.Event()
         """Set once a connection has been reset or cut."""
@@ -86,9 +89,19 @@ class Proxy:
 
     async def _serve_one(self, client: trio.SocketStream) -> None:
         self.accepted += 1
+        if self.refuses:
+            self._reset(client)
+            return
         self._open.add(client)
         try:
-            async with client, await self._connect() as server, trio.open_nursery() as nursery:
+            server = await self._connect()
+        except OSError:
+            # There is no server any more, or not yet.
+            self._open.discard(client)
+            self._reset(client)
+            return
+        try:
+            async with client, server, trio.open_nursery() as nursery:
                 nursery.start_soon(self._pass_on, client, server, nursery.cancel_scope)
                 await self._pass_on(server, client, nursery.cancel_scope, from_server=True)
         finally:

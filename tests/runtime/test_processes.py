@@ -27,26 +27,12 @@ S = awa.JobState
 ROOT = Path(__file__).parents[2]
 
 
-#: Runs a worker whose wall clock is so many seconds off.
-CLOCK_OFF = """
-import datetime, runpy, sys, time
-off, module, real = float(sys.argv.pop(1)), sys.argv.pop(1), time.time
-time.time = lambda: real() + off
-class Off(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return super().now(tz) + datetime.timedelta(seconds=off)
-datetime.datetime = Off
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
-
-
 @contextmanager
 def worker_process(
     dsn: str, module: str = "tests.runtime.app_for_processes", *, clock_off: int = 0
 ) -> Iterator[subprocess.Popen[str]]:
     """A worker in a process of its own, working."""
-    program = ["-c", CLOCK_OFF, str(clock_off), module] if clock_off else ["-m", module]
+    program = ["-m", *(("tests.clock_off", str(clock_off)) if clock_off else ()), module]
     process = subprocess.Popen(
         [sys.executable, *program, dsn],
         cwd=ROOT,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,13 @@ import trio
 
 import awa_trio as awa
 from awa_trio._app.schema import Engine, schema
-from awa_trio._pg import server_data
 from awa_trio.pg import DevServer
+from tests.pg.servers import FAR, take_down
 
 from .app_for_processes import TIMINGS, Source, app
 from .test_processes import check, until_done
 
 S = awa.JobState
-
-#: Seconds after which a test has failed: several times what anything here may take.
-FAR = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +35,6 @@ def server(request: pytest.FixtureRequest, root: Path) -> Iterator[DevServer]:
             connection.execute("DROP SCHEMA IF EXISTS awa CASCADE")
             connection.execute(schema(request.param).script().encode())
         yield server
-
-
-def take_down(server: DevServer, how: signal.Signals) -> None:
-    """End the postmaster as pg_ctl does, or as the kernel; return when it has ended."""
-    postmaster = server_data.read_postmaster(server.root / "data")
-    assert postmaster is not None
-    os.kill(postmaster.pid, how)
-    deadline = time.monotonic() + FAR
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.kill(postmaster.pid, 0)
-            time.sleep(0.01)
-        raise AssertionError("PostgreSQL did not end")
 
 
 @pytest.mark.parametrize(

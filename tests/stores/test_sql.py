@@ -481,3 +481,36 @@ async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> 
         insert("known", 10)
         many = pages_of_a_claim()
     assert many < few + 100, (few, many)
+
+
+@pytest.mark.parametrize("database", ["migrated", "segmented"])
+@pytest.mark.parametrize(
+    "listing",
+    [
+        "awa.list_jobs(NULL, NULL, NULL, NULL, NULL, 30)",
+        "awa.list_dead_letters(NULL, NULL, NULL, NULL, NULL, 30)",
+    ],
+)
+def test_a_page_of_jobs_is_read_at_once(
+    database: str, listing: str, request: pytest.FixtureRequest
+) -> None:
+    """A function is planned anew at every call: a page cost a hundred times as much job by job."""
+    with psycopg.connect(request.getfixturevalue(database), autocommit=True) as connection:
+        for n in range(40):
+            awa_trio.enqueue(connection, {"n": n}, kind="k")
+        if "dead" in listing:
+            connection.execute(
+                "INSERT INTO awa.jobs (kind, args, state, finalized_at, dead_letter)"
+                " SELECT 'k', '{}', 'failed', now(), 'terminal' FROM generate_series(1, 40)"
+            )
+        with connection.transaction():
+            connection.execute("SET LOCAL track_functions = 'all'")
+            rows = connection.execute(f"SELECT id FROM {listing}".encode()).fetchall()
+            calls = connection.execute(
+                "SELECT calls FROM pg_stat_xact_user_functions WHERE schemaname = 'awa'"
+                " AND funcname = 'get_jobs'"
+            ).fetchall()
+    assert len(rows) == 30
+    assert rows == sorted(rows, reverse=True)
+    # Segmented looks for rows and for jobs in lanes.
+    assert calls in ([(1,)], [(2,)])

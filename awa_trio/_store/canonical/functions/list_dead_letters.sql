@@ -20,16 +20,17 @@ AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
+    -- All at once: each call of awa.get_jobs is planned anew.
     SELECT g.*
-      FROM (SELECT j.id FROM awa.jobs AS j
-             WHERE j.dead_letter IS NOT NULL
-               AND (ids IS NULL OR j.id = ANY (ids))
-               AND (list_dead_letters.kind IS NULL OR j.kind = list_dead_letters.kind)
-               AND (list_dead_letters.queue IS NULL OR j.queue = list_dead_letters.queue)
-               AND (reason IS NULL OR j.dead_letter = reason)
-               AND (before_id IS NULL OR j.id < before_id)
-             ORDER BY j.id DESC LIMIT most) AS p
-     CROSS JOIN LATERAL awa.get_jobs(ARRAY[p.id]) AS g
+      FROM awa.get_jobs(ARRAY(
+           SELECT j.id FROM awa.jobs AS j
+            WHERE j.dead_letter IS NOT NULL
+              AND (ids IS NULL OR j.id = ANY (ids))
+              AND (list_dead_letters.kind IS NULL OR j.kind = list_dead_letters.kind)
+              AND (list_dead_letters.queue IS NULL OR j.queue = list_dead_letters.queue)
+              AND (reason IS NULL OR j.dead_letter = reason)
+              AND (before_id IS NULL OR j.id < before_id)
+            ORDER BY j.id DESC LIMIT most)) AS g
      ORDER BY g.id DESC;
 END
 $$;

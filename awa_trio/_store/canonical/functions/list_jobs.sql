@@ -16,14 +16,15 @@ CREATE OR REPLACE FUNCTION awa.list_jobs(
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- All at once: each call of awa.get_jobs is planned anew.
     SELECT g.*
-      FROM (SELECT j.id FROM awa.jobs AS j
-             WHERE (states IS NULL OR j.state = ANY (states::awa.job_state[]))
-               AND (list_jobs.kind IS NULL OR j.kind = list_jobs.kind)
-               AND (list_jobs.queue IS NULL OR j.queue = list_jobs.queue)
-               AND (tag IS NULL OR tag = ANY (j.tags))
-               AND (before_id IS NULL OR j.id < before_id)
-             ORDER BY j.id DESC LIMIT most) AS p
-     CROSS JOIN LATERAL awa.get_jobs(ARRAY[p.id]) AS g
+      FROM awa.get_jobs(ARRAY(
+           SELECT j.id FROM awa.jobs AS j
+            WHERE (states IS NULL OR j.state = ANY (states::awa.job_state[]))
+              AND (list_jobs.kind IS NULL OR j.kind = list_jobs.kind)
+              AND (list_jobs.queue IS NULL OR j.queue = list_jobs.queue)
+              AND (tag IS NULL OR tag = ANY (j.tags))
+              AND (before_id IS NULL OR j.id < before_id)
+            ORDER BY j.id DESC LIMIT most)) AS g
      ORDER BY g.id DESC
 $$;

@@ -16,11 +16,12 @@ CREATE OR REPLACE FUNCTION awa.list_jobs(
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- All at once: each call of awa.get_jobs is planned anew.
     SELECT g.*
-      FROM (SELECT r.id FROM awa.list_rows(states, kind, queue, tag, before_id, most) AS r
-             UNION ALL
-            SELECT l FROM awa.list_in_lanes(states, kind, queue, tag, before_id, most) AS l
-             ORDER BY 1 DESC LIMIT most) AS p
-     CROSS JOIN LATERAL awa.get_jobs(ARRAY[p.id]) AS g
+      FROM awa.get_jobs(ARRAY(
+           SELECT r.id FROM awa.list_rows(states, kind, queue, tag, before_id, most) AS r
+            UNION ALL
+           SELECT l FROM awa.list_in_lanes(states, kind, queue, tag, before_id, most) AS l
+            ORDER BY 1 DESC LIMIT most)) AS g
      ORDER BY g.id DESC
 $$;
