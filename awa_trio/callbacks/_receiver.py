@@ -171,6 +171,7 @@ class Receiver:
         try:
             # What is no callback is not read.
             token, action = self._target(scope)
+            body: bytes | None = None
             with anyio.move_on_after(self._read_within) as reading:
                 body = await self._read(receive)
             if reading.cancelled_caught:

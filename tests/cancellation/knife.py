@@ -154,11 +154,11 @@ class CutBackend(PgBackend):
     worker_pool: Pool
 
     def __init__(self, opener: CutOpener, pool: Pool) -> None:
-        super().__init__(opener, pool)  # type: ignore[arg-type]
+        super().__init__(opener, opener, pool)  # type: ignore[arg-type]
         self.pool = pool
 
     @asynccontextmanager
     async def worker_store(self) -> AsyncIterator[WorkerStore]:
         async with Pool(self._opener, size=WORKER_CONNECTIONS, name="the worker's") as pool:
             self.worker_pool = pool
-            yield SqlWorkerStore(pool, self._opener)
+            yield SqlWorkerStore(pool, self._opener, self._opener)

@@ -56,7 +56,7 @@ class Desk:
             desk.pool = await stack.enter_async_context(Pool(opener, size=2))
             desk.outside = await stack.enter_async_context(awa.connect(dsn))
             desk.client = awa.Client(CutBackend(opener, desk.pool), None)
-            desk.store = SqlWorkerStore(desk.pool, opener)
+            desk.store = SqlWorkerStore(desk.pool, opener, opener)
             desk.worker = await desk.other.register("prepares", 3600.0)
             yield desk
 

@@ -322,8 +322,8 @@ async def open_sides(
     ):
         opener = Opener.of(dsn, prepare=True)
         pool = await stack.enter_async_context(Pool(opener, size=2, name=name))
-        client = awa.Client(PgBackend(opener, pool), app)
-        sides.append(SqlSide(name, kind(pool, opener), client, app))
+        client = awa.Client(PgBackend(opener, opener, pool), app)
+        sides.append(SqlSide(name, kind(pool, opener, opener), client, app))
     return sides
 
 

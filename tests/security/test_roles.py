@@ -68,7 +68,7 @@ async def desk_of(dsn: str, role: str | None, engine: Engine) -> AsyncIterator[D
         await TrioConnection.connect(as_role, autocommit=True) as connection,
         Pool(opener, size=2, name="the role's pool") as pool,
     ):
-        store = SqlWorkerStore(pool, opener)
+        store = SqlWorkerStore(pool, opener, opener)
         yield Desk(dsn, owner, client, connection, store, engine is Engine.SEGMENTED)
 
 
