@@ -514,3 +514,22 @@ def test_a_page_of_jobs_is_read_at_once(
     assert rows == sorted(rows, reverse=True)
     # Segmented looks for rows and for jobs in lanes.
     assert calls in ([(1,)], [(2,)])
+
+
+KEYED = {
+    "enqueue": "SELECT * FROM awa.enqueue('k', '{}', unique_key => %s, unique_states => NULL)",
+    "enqueue_many": (
+        "SELECT * FROM awa.enqueue_many('{k}', '{q}', ARRAY['{}'::json], '{2}', '{25}', NULL, NULL,"
+        " NULL, ARRAY[%s::bytea], NULL, NULL, NULL, true)"
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.parametrize("statement", KEYED.values(), ids=KEYED)
+def test_a_unique_key_without_a_mask_is_refused_and_no_job_is_lost(
+    request: pytest.FixtureRequest, engine: str, statement: str
+) -> None:
+    with psycopg.connect(request.getfixturevalue(engine)) as connection:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(statement.encode(), [b"k" * 16])

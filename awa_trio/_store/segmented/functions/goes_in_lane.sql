@@ -6,7 +6,8 @@
 --   unique_states  smallint     its mask
 --
 -- Returns true for one that is to run at once, in no order, and whose hold on its unique key
--- does not change while it waits, runs and completes.
+-- does not change while it waits, runs and completes. Never null: a key without a mask is for
+-- awa.jobs to refuse.
 --
 -- Locks: none. Inlined.
 CREATE OR REPLACE FUNCTION awa.goes_in_lane(
@@ -14,4 +15,4 @@ CREATE OR REPLACE FUNCTION awa.goes_in_lane(
 ) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN run_at IS NULL AND ordering_key IS NULL
-       AND (unique_key IS NULL OR unique_states & 14 IN (0, 14));
+       AND (unique_key IS NULL OR coalesce(unique_states & 14 IN (0, 14), false));
