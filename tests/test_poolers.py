@@ -130,6 +130,23 @@ async def test_without_it_polls_and_says_so(
     assert not watching.listening.is_set()
 
 
+async def test_a_way_that_leads_elsewhere_is_refused(
+    awa_server: str, awa_template: str, straight: str, through: str
+) -> None:
+    with fresh_database(awa_server, template=awa_template) as another:
+        for name in (another, "postgres"):
+            elsewhere = make_conninfo(awa_server, dbname=name)
+            async with awa.connect(through, app=app, listen_dsn=elsewhere) as client:
+                # Who only enqueues does not listen.
+                await client.enqueue(Work(1))
+                with pytest.raises(awa.ConfigurationError, match="leads to another database"):
+                    await awa.run_worker(app, client)
+    nowhere = make_conninfo(straight, host="/nowhere")
+    async with awa.connect(through, app=app, listen_dsn=nowhere) as client:
+        with pytest.raises(awa.DatabaseUnavailable, match="could not be reached"):
+            await awa.run_worker(app, client)
+
+
 async def test_a_worker_that_is_not_to_listen_says_nothing(
     through: str, caplog: pytest.LogCaptureFixture
 ) -> None:

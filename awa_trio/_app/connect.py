@@ -15,7 +15,7 @@ from .._pg.pool import Pool
 from .._pg.pooler import pooled
 from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
-from .._store.sql import SqlStore, SqlWorkerStore
+from .._store.sql import SqlStore, SqlWorkerStore, database_identity
 from .app import App
 from .calls import in_time
 from .client import Client
@@ -51,11 +51,36 @@ class PgBackend:
         async with Pool(
             self._opener, size=WORKER_CONNECTIONS, name="the worker's pool"
         ) as pool:
+            if self._hearing is not None and self._hearing is not self._opener:
+                await _check_way(self._hearing, pool)
             yield SqlWorkerStore(pool, self._opener, self._hearing)
 
     def connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
         """Borrow a connection."""
         return self._pool.connection()
+
+
+async def _check_way(hearing: Opener, pool: Pool) -> None:
+    """Make sure that notifications come from the database where the jobs are.
+
+    Raises:
+      ConfigurationError: they would come from another, and none that matters.
+      DatabaseUnavailable: that cannot be reached.
+    """
+    try:
+        with in_time("connecting"):
+            async with await hearing() as straight, pool.connection() as own:
+                found = {await database_identity(each) for each in (straight, own)}
+    except psycopg.OperationalError as error:
+        raise hearing.unavailable(error) from error
+    except psycopg.ProgrammingError:
+        # It has no such function: no schema of ours at all.
+        found = set()
+    if len(found) != 1:
+        raise ConfigurationError(
+            "listen_dsn leads to another database than the one where the jobs are, so nothing"
+            " would be heard of them; give another way to the same database, or leave it out"
+        )
 
 
 @asynccontextmanager

@@ -69,9 +69,9 @@ async def run_worker(
       task_status: given the `Worker`.
 
     Raises:
-      ConfigurationError: the app has no tasks, a setting is out of its range, or a
-          handler requests what no resource provides; or its role lost its rights while
-          it ran.
+      ConfigurationError: the app has no tasks, a setting is out of its range, a
+          handler requests what no resource provides, or the client's ``listen_dsn`` is
+          another database; or its role lost its rights while it ran.
       WrongEventLoop: not called under Trio.
       DatabaseUnavailable: it could not register, or could not listen; or its database was
           dropped while it ran.

@@ -120,6 +120,18 @@ PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 BACKLOGS = call("backlogs", 2)
 
 
+async def database_identity(connection: psycopg.AsyncConnection[Any]) -> str:
+    """Return which database a connection is to, among all there are.
+
+    Raises:
+      psycopg.Error: it cannot be asked, or has no ``awa`` schema.
+    """
+    cursor = AsyncStoreCursor(connection)
+    await cursor.execute(DATABASE_IDENTITY, ())
+    [identity] = await cursor.fetchone() or [""]
+    return cast("str", identity)
+
+
 class SqlStore:
     """A store whose transactions are calls of the ``awa`` schema's functions."""
 

@@ -46,7 +46,14 @@ ROWS = (
 #: With ``--quick``: what depends most on the Python, the packages and the server.
 QUICK = (
     "tests/core",
-    "tests/pg",
-    "tests/stores/test_canonical.py",
+    "tests/pg/test_cancellation.py",
+    "tests/pg/test_connection.py",
+    "tests/pg/test_connection_cursors.py",
+    "tests/pg/test_connection_faults.py",
+    "tests/pg/test_copy.py",
+    "tests/pg/test_selfcheck.py",
     "tests/runtime/test_commit_table_on_canonical.py",
+    "tests/runtime/test_commit_table_on_segmented.py",
+    "tests/runtime/test_threads.py",
+    "tests/stores/test_sql.py",
 )

@@ -64,7 +64,8 @@ async def main(dsn: str) -> None:
     global traces
 
     async def open_one() -> psycopg.AsyncConnection[Any]:
-        return await TrioConnection.connect(dsn, autocommit=True)
+        # As behind a pooler, whether there is one or not.
+        return await TrioConnection.connect(dsn, autocommit=True, prepare_threshold=None)
 
     async with awa.connect(dsn, app=app) as client, Pool(open_one, size=20) as traces:
         async with trio.open_nursery() as nursery:

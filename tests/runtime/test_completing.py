@@ -792,10 +792,7 @@ async def test_the_backend_dies_inside_the_block(desk: Desk) -> None:
     async def handler(job: Job) -> None:
         async with desk.connected() as connection, job.complete_in(connection) as tx:
             await insert(tx)
-            pid = connection.info.backend_pid
-            await trio.to_thread.run_sync(
-                desk.execute, "SELECT pg_terminate_backend(%s, 5000)", pid
-            )
+            await trio.to_thread.run_sync(desk.kill_transactions)
 
     _, job = await desk.work(handler)
     assert job.state is S.RETRYABLE
@@ -814,11 +811,7 @@ async def test_the_backend_dies_before_the_commit(desk: Desk, raises: bool) -> N
             if job.attempt == 1:
 
                 async def die() -> None:
-                    await trio.to_thread.run_sync(
-                        desk.execute,
-                        "SELECT pg_terminate_backend(%s, 5000)",
-                        connection.info.backend_pid,
-                    )
+                    await trio.to_thread.run_sync(desk.kill_transactions)
 
                 connection.before_commit = die
             try:

@@ -115,7 +115,7 @@ def held_up(dsn: str, by: psycopg.Connection[Any]) -> bool:
     with psycopg.connect(dsn) as observer:
         row = observer.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))",
-            [by.info.backend_pid],
+            by.execute("SELECT pg_backend_pid()").fetchone(),
         ).fetchone()
     return row != (0,)
 

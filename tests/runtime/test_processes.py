@@ -264,7 +264,7 @@ async def test_a_backend_that_is_terminated_costs_nothing(
         worker = await nursery.start(run)
         sources = 0
         killed = 0
-        with psycopg.connect(migrated, autocommit=True) as killer:
+        with psycopg.connect(migrated, autocommit=True, prepare_threshold=None) as killer:
             while sources < 30 or (not killed and sources < 2000):
                 answers = await client_enqueue(client, sources)
                 sources += answers

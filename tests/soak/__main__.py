@@ -64,7 +64,7 @@ def main() -> None:
         table = page.table(f"The {facts['engine']} engine", found)
         print(*said, sep="\n")
         print_table(Console(width=None if sys.stdout.isatty() else 200), table)
-        wrong += [f"not flat: {each.bound.title}" for each in found if not each.flat]
+        wrong += [f"not flat: {each.bound.title}" for each in found if each.grows]
         wrong += [f"a job failed otherwise than it was to: {e}" for e in facts["unexpected"]]
         if options.write:
             title = f"The {facts['engine']} engine: a value relative to its median"
@@ -136,13 +136,16 @@ class Looking:
         self._kept = kept
         self.samples: list[dict[str, Any]] = []
         self._of = of
+        self._before: dict[str, Any] | None = None
         self.worker: dict[str, Any] = {}
         """What the worker counted last."""
 
     def next(self) -> None:
         """Wait for the worker, and look; called in a thread."""
         told = self._process.hear()
-        made = sampling.sample(time.monotonic() - self._begun, told, self._observer.look())
+        seconds = time.monotonic() - self._begun
+        made = sampling.sample(seconds, told, self._observer.look(), self._before)
+        self._before = told
         self.samples.append(made)
         if self._kept is not None:
             print(json.dumps(made), file=self._kept, flush=True)

@@ -23,6 +23,9 @@ app = awa.App()
 app.queue("default", max_workers=40)
 app.queue("probes", max_workers=4)
 
+SLOTS = 44
+"""Attempts that the worker runs at once."""
+
 pickups: list[float] = []
 """Seconds from the enqueue of each probe to its handler's first line, since somebody looked."""
 

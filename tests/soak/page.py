@@ -11,7 +11,7 @@ from ..bench.tables import Table
 from .verdict import Bound, Finding, Sample
 
 #: What is drawn, each relative to its own first minutes.
-DRAWN = ("memory", "fds", "size", "p50")
+DRAWN = ("memory", "fds", "size", "cpu_per_job", "p50_relative")
 
 
 def table(title: str, found: Sequence[Finding]) -> Table:
@@ -44,7 +44,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         said(finding.per_hour),
         said(finding.rise),
         said(finding.allowed),
-        "flat" if finding.flat else "GROWS",
+        "GROWS" if finding.grows else "flat" if finding.bound.judged else "",
     )
 
 

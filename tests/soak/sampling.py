@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,13 +65,31 @@ class Observer:
         names = [column.name for column in cursor.description or ()]
         row = cursor.fetchone()
         assert row is not None
+        machine = statistics.median(self._round_trip() for _ in range(21))
         due = self._connection.execute(_DUE, (self._queues,)).fetchone()
         assert due is not None
-        return dict(zip(names, row, strict=True)) | {"due": due[0] or 0.0}
+        return dict(zip(names, row, strict=True)) | {
+            "due": due[0] or 0.0,
+            "machine": machine,
+        }
+
+    def _round_trip(self) -> float:
+        """Seconds for the least that there is to ask, by two processes that have been asleep.
+
+        Nothing of the queue's is in it: what it takes longer is what the machine's other work
+        costs everybody.
+        """
+        time.sleep(0.002)
+        begun = time.perf_counter()
+        self._connection.execute("SELECT 1")
+        return time.perf_counter() - begun
 
 
 def sample(
-    seconds: float, told: Mapping[str, Any], seen: Mapping[str, float]
+    seconds: float,
+    told: Mapping[str, Any],
+    seen: Mapping[str, float],
+    before: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Put a sample together.
 
@@ -77,13 +97,23 @@ def sample(
       seconds: since the beginning.
       told: the worker's line.
       seen: what `Observer.look` saw.
+      before: the worker's line before this one; None if it is the first.
     """
     pickups = sorted(told["pickups"])
+    p50, p95 = (percentile(pickups, n) if pickups else None for n in (50, 95))
+    settled = 0
+    if before is not None:
+        settled = sum(told["worker"]["settled"].values())
+        settled -= sum(before["worker"]["settled"].values())
+    machine = seen["machine"]
     own = {key: value for key, value in told.items() if key not in ("pickups", "worker")}
     return {
         "seconds": seconds,
         **own,
         **seen,
-        "p50": percentile(pickups, 50) if pickups else None,
-        "p95": percentile(pickups, 95) if pickups else None,
+        "cpu_per_job": (told["cpu"] - before["cpu"]) / settled if before and settled else None,
+        "p50": p50,
+        "p95": p95,
+        "p50_relative": None if p50 is None else p50 / machine,
+        "p95_relative": None if p95 is None else p95 / machine,
     }

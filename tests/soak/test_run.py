@@ -12,6 +12,7 @@ import pytest
 
 from . import app
 from .load import MIX
+from .verdict import BOUNDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,12 +35,19 @@ def test_a_worker_that_loses_descriptors_is_found_out(tmp_path: Path, engine: st
     assert "not flat: file descriptors" in done.stderr.splitlines(), done.stderr
     *samples, facts = map(json.loads, kept.read_text().splitlines())
     assert len(samples) == 20
+    for sample in samples:
+        assert {bound.name for bound in BOUNDS} <= set(sample)
     assert facts["unexpected"] == []
     assert facts["engine"] == engine
     assert facts["done"]["enqueued"] > 20
     assert facts["worker"]["settled"]["completed"] > 20
     assert facts["worker"]["lives"] == 1
     assert samples[-1]["fds"] > samples[0]["fds"] + 10
+
+
+def test_the_slots_are_counted() -> None:
+    queues = app.app._registry.queues.values()
+    assert sum(queue.max_workers for queue in queues) == app.SLOTS
 
 
 def test_each_kind_is_in_the_mix() -> None:

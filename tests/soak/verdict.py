@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from .app import SLOTS
+
 Sample: TypeAlias = Mapping[str, float | None]
 """What was seen at a moment, by the names of `BOUNDS`; ``seconds`` says when. None for what
 could not be seen then."""
@@ -26,15 +28,19 @@ class Bound:
     rise: float
     """As much is no growth but the noise of the machine, or one more of a pool."""
     share: float = 0.0
-    """Or as much, relative to its middle value; whichever is more."""
+    """Or as much, relative to its middle value in the first third; whichever is more."""
     scale: float = 1.0
     """How many of what is sampled make one unit."""
+    judged: bool = True
+    """Whether it must be flat, or is only shown, because it rises with whatever else the machine
+    does; what it is relative to that is judged then."""
 
 
 BOUNDS = (
     Bound("memory", "memory of the worker", "MiB", 4 * 2**20, 0.05, 2**20),
     Bound("objects", "Python objects of the worker", "", 2_000, 0.05),
-    Bound("tasks", "Trio tasks", "", 10, 0.25),
+    # A slot that has been used once keeps its task, and a busy moment uses more of them.
+    Bound("tasks", "Trio tasks", "", SLOTS),
     Bound("fds", "file descriptors", "", 2),
     Bound("threads", "threads", "", 3),
     Bound("connections", "connections to the database", "", 2),
@@ -43,10 +49,14 @@ BOUNDS = (
     Bound("rows", "rows of all tables", "", 1_000, 0.15),
     Bound("size", "tables and their indexes", "MiB", 4 * 2**20, 0.15, 2**20),
     Bound("dead", "dead rows", "", 4_000, 0.5),
-    Bound("p50", "pickup, median", "ms", 0.005, 0.3, 0.001),
-    Bound("p95", "pickup, 95th percentile", "ms", 0.025, 0.5, 0.001),
+    Bound("cpu_per_job", "worker's CPU for each settlement", "ms", 0.0005, 0.2, 0.001),
+    Bound("p50", "pickup, median", "ms", 0.005, 0.3, 0.001, judged=False),
+    Bound("p95", "pickup, 95th percentile", "ms", 0.025, 0.5, 0.001, judged=False),
+    Bound("machine", "a round trip to the database", "ms", 0.001, 0.3, 0.001, judged=False),
+    Bound("p50_relative", "pickup, median, in such round trips", "", 5, 0.5),
+    Bound("p95_relative", "pickup, 95th percentile, in such round trips", "", 10, 0.75),
 )
-"""What must be flat."""
+"""What is looked at."""
 
 
 @frozen
@@ -73,6 +83,11 @@ class Finding:
         """
         return self.rise <= self.allowed and self.last - self.first <= self.allowed
 
+    @property
+    def grows(self) -> bool:
+        """Whether it should be flat, and is not."""
+        return self.bound.judged and not self.flat
+
 
 def judge(
     samples: Sequence[Sample], *, warm_up: float = WARM_UP, bounds: Iterable[Bound] = BOUNDS
@@ -86,12 +101,14 @@ def judge(
 
     Raises:
       ValueError: something has been seen fewer than six times after the warm-up, which says
-          nothing.
+          nothing. What this run did not look at at all is left out.
     """
     begun, ended = (samples[n]["seconds"] or 0.0 for n in (0, -1))
     after = begun + warm_up * (ended - begun)
     found = []
     for bound in bounds:
+        if not any(bound.name in sample for sample in samples):
+            continue
         seen = [
             (at, value)
             for sample in samples
@@ -109,14 +126,15 @@ def _finding(bound: Bound, seen: Sequence[tuple[float, float]]) -> Finding:
     values = [value for _, value in seen]
     third = len(seen) // 3
     per_second = slope(seen)
+    first = statistics.median(values[:third])
     return Finding(
         bound,
-        statistics.median(values[:third]),
+        first,
         statistics.median(values[-third:]),
         max(values),
         per_second * 3600,
         per_second * (seen[-1][0] - seen[0][0]),
-        max(bound.rise, bound.share * statistics.median(values)),
+        max(bound.rise, bound.share * first),
     )
 
 
