@@ -12,9 +12,12 @@ from random import SystemRandom
 
 from awa_trio._app.schema import Engine
 
+from ..bench.page import rewrite
 from . import report
 from .faults import FAULTS, Fault
 from .run import Plan, run
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "chaos.md"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--keep", type=Path, help="a new folder, for all files of the run")
     options.add_argument("--save", type=Path, help="append the figures to a file, as JSON")
+    options.add_argument("--read", type=Path, nargs="+", help="show kept figures; run nothing")
+    options.add_argument("--write", action="store_true", help="write docs/explanation/chaos.md")
     return options
 
 
@@ -63,6 +68,14 @@ def chosen(names: str | None) -> list[Fault]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and say what came of it."""
     options = parser().parse_args(arguments)
+    if options.read:
+        kept = [
+            json.loads(line) for path in options.read for line in path.read_text().splitlines()
+        ]
+        print(*report.table(report.together(kept)), sep="\n")
+        if options.write:
+            PAGE.write_text(rewrite(PAGE.read_text(), report.markdown(kept)))
+        return 0
     faults = chosen(options.faults)
     engines = list(Engine) if options.engine == "both" else [Engine(options.engine)]
     first = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed

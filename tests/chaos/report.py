@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from .evidence import Evidence, Struck
+from .faults import FAULTS
 from .invariants import INVARIANTS, violations
 from .ledger import Line
 from .run import Outcome
@@ -162,3 +163,21 @@ def together(all_found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]
             for key, value in kind.items():
                 sum_of[key] += value
     return faults
+
+
+def markdown(all_found: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the page: each kind of fault, over all runs."""
+    rows = ["| Fault | Struck | Survived | Without a completed job, s |", "|---|--:|--:|--:|"]
+    for name, kind in sorted(together(all_found).items()):
+        what = (FAULTS[name].act.__doc__ or "").strip().rstrip(".")
+        times = _spread(kind["recovery"])
+        rows.append(f"| **{name}**: {what} | {kind['struck']} | {kind['survived']} | {times} |")
+    jobs = sum(found["jobs"] for found in all_found)
+    violated = sum(bool(found["violations"]) for found in all_found)
+    engines = " and ".join(sorted({found["engine"] for found in all_found}))
+    seeds = ", ".join(map(str, sorted({found["seed"] for found in all_found})))
+    told = (
+        f"{len(all_found)} runs on {engines}, {jobs:,} jobs, seeds {seeds}; an invariant was"
+        f" violated in {violated or 'none'} of them."
+    )
+    return "\n".join((told, "", *rows))

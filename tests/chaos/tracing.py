@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import awa_trio as awa
 
+from .. import traces
+from ..model import tlc
 from .ledger import Line
-
-PACKAGE = "tests.traces"
 
 #: Beside the ledgers, if the run is recorded: what witnesses in the workers write.
 WITNESSED = "witnessed"
 
 
-def recorder() -> Any:
-    """What records and replays; None if this project has none."""
-    return import_module(PACKAGE) if find_spec(PACKAGE) else None
+def impossible() -> str | None:
+    """Why nothing can be replayed on this machine; None if it can."""
+    try:
+        tlc.java()
+        tlc.jar()
+    except tlc.NoTLC as error:
+        return str(error)
+    return None
 
 
 def witnesses(folder: Path) -> list[awa.Observer]:
     """Observers for a worker whose ledger is in a folder."""
     path = folder / WITNESSED
-    return [recorder().Witness(path)] if path.exists() else []
+    return [traces.Witness(path)] if path.exists() else []
 
 
 def begin(dsn: str, folder: Path) -> None:
     """Record from now on, before the first job."""
-    recorder().install(dsn)
+    traces.install(dsn)
     folder.joinpath(WITNESSED).touch()
 
 
@@ -38,9 +40,8 @@ def verdict(dsn: str, folder: Path) -> Line:
     """Replay what was recorded; what came of that, and whether it is a behaviour of the model.
 
     Raises:
-      tests.model.tlc.NoTLC: it cannot be replayed on this machine.
+      NoTLC: it cannot be replayed on this machine.
     """
-    traces = recorder()
     events = traces.recorded(dsn)
     traces.save(events, folder / "trace")
     found = traces.check(events, traces.staged(folder / WITNESSED))
