@@ -46,7 +46,6 @@ RENAMED = {
     "join_transaction": "join_transaction_of_row",
     "list_jobs": "list_rows",
     "next_due": "next_due_of_rows",
-    "prune": "prune_rows",
     "record_progress": "record_progress_of_rows",
     "register_callback": "register_callback_of_row",
     "rescue": "rescue_rows",

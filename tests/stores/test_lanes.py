@@ -554,7 +554,7 @@ def test_a_segment_is_rotated_drained_and_truncated(connection: Connection) -> N
     assert len(states(connection)) == len(ids) + 2
     age_ends(connection)
     assert one(connection, "SELECT awa.prune(1e5, 0, 0, 100)") >= len(ids)
-    assert ring(connection)[-1] == (6, False, False)
+    assert (6, False, False) in ring(connection)
     assert one(connection, "SELECT pg_relation_size('awa.lane_jobs_0')") == 0
     assert set(states(connection)) <= set(fresh) | set(claimed[len(ids) :])
 
@@ -589,6 +589,68 @@ def test_jobs_that_nobody_claims_do_not_stop_the_ring(connection: Connection) ->
     assert current(connection) >= 8
     assert in_rows(connection) == set(strangers)
     assert {states(connection)[job_id] for job_id in strangers} == {"available"}
+
+
+def test_who_moves_jobs_out_of_lanes_holds_no_key_yet(
+    segmented: str, connection: Connection
+) -> None:
+    """A settlement locks lanes first and keys last: upkeep must not do the opposite."""
+    worker, key = register(connection), b"k" * 16
+    for _ in range(5):
+        enqueue(connection, "stranger")
+        turn(connection)
+    old = enqueue(connection, unique_key=key)
+    assert claim(connection, worker) == [old]
+    assert settle(connection, worker, [old]) == []
+    age_ends(connection)
+    with connection.transaction():
+        connection.execute("SELECT awa.lock_lanes('q', '{stranger}', '{2}')")
+
+        def prune() -> None:
+            with psycopg.connect(segmented, autocommit=True) as upkeep:
+                upkeep.execute("SELECT awa.prune(1e5, 0, 0, 100)")
+
+        thread = threading.Thread(target=prune)
+        thread.start()
+        until_somebody_waits(connection)
+        connection.execute("SET LOCAL lock_timeout = '500ms'")
+        taken = "SELECT holder_id FROM awa.exchange_keys(NULL, NULL, '{999}', ARRAY[%s::bytea])"
+        assert one(connection, taken, key) == old
+    thread.join()
+    assert one(connection, "SELECT count(*) FROM awa.unique_claims") == 0
+    assert len(in_rows(connection)) == 1, "the oldest segment has room"
+
+
+def test_upkeep_lets_go_of_keys_in_one_pass(
+    segmented: str, connection: Connection, other: Connection
+) -> None:
+    """Those of rows and those of lanes in one byte order, so that nobody waits in a circle."""
+    worker = register(connection)
+    low, high = b"a" * 16, b"z" * 16
+    in_lane, in_row = enqueue(connection, unique_key=low), enqueue(connection, unique_key=high)
+    connection.execute("SELECT awa.carry(ARRAY[%s::bigint])", [in_row])
+    assert sorted(claim(connection, worker)) == [in_lane, in_row]
+    assert settle(connection, worker, [in_lane, in_row]) == []
+    age_ends(connection)
+    connection.execute("UPDATE awa.jobs SET finalized_at = finalized_at - interval '200000 s'")
+    assert in_rows(connection) == {in_row}
+    with connection.transaction():
+        connection.execute(
+            "SELECT FROM awa.unique_claims WHERE unique_key = %s FOR UPDATE", [low]
+        )
+
+        def prune() -> None:
+            with psycopg.connect(segmented, autocommit=True) as upkeep:
+                upkeep.execute("SELECT awa.prune(1e5, 0, 0, 100)")
+
+        thread = threading.Thread(target=prune)
+        thread.start()
+        until_somebody_waits(other)
+        connection.execute(
+            "SELECT FROM awa.unique_claims WHERE unique_key = %s FOR UPDATE NOWAIT", [high]
+        )
+    thread.join()
+    assert one(connection, "SELECT count(*) FROM awa.unique_claims") == 0
 
 
 def test_a_producer_that_is_open_across_a_rotation_is_not_overlooked(

@@ -146,7 +146,7 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "IF taking IS NOT NULL OR releasing IS NOT NULL",
             "IF false",
             same_key_twice,
-            SQL_ENGINES,
+            ["canonical"],
             "commit 2, 1, frozenset({Key",
             id="keys are not taken",
         ),
@@ -155,7 +155,7 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "AND w.fenced_at IS NULL",
             "",
             zombie,
-            SQL_ENGINES,
+            ["segmented"],
             "commit 1, 1, frozenset(), Worker",
             id="a fenced worker is accepted",
         ),
@@ -207,13 +207,6 @@ async def run_worker(dsn: str, path: Path, make_fault: Callable[[Any], Fault]) -
     return check(recorded(dsn), staged(path))
 
 
-def none(store: Any) -> Fault:
-    async def settle_as_it_is(plans: Sequence[Plan], settle: Settle) -> list[Settled]:
-        return await settle()
-
-    return settle_as_it_is
-
-
 def insert_apart(store: Any) -> Fault:
     """The follow-ups are inserted in a transaction of their own."""
 
@@ -242,7 +235,6 @@ def drain(store: Any) -> Fault:
 @pytest.mark.parametrize(
     ("fault", "misfit"),
     [
-        (none, "None"),
         (insert_apart, "commit 1, 1, frozenset(),"),
         (drain, "commit 1, 1, frozenset(),"),
     ],

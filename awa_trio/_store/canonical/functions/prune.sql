@@ -13,34 +13,8 @@
 CREATE OR REPLACE FUNCTION awa.prune(
     completed double precision, failed double precision, dead_letters double precision, most int
 ) RETURNS int
-LANGUAGE plpgsql
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
-DECLARE
-    old bigint[];
-BEGIN
-    SELECT array_agg(o.id) INTO old
-      FROM (SELECT d.id
-              FROM unnest(ARRAY['completed', 'failed', 'cancelled']::awa.job_state[],
-                          ARRAY[completed, failed, failed]) AS s (state, seconds)
-             CROSS JOIN LATERAL (
-                   SELECT j.id FROM awa.jobs AS j
-                    WHERE j.state = s.state AND j.state IN ('completed', 'failed', 'cancelled')
-                      AND j.dead_letter IS NULL AND s.seconds < 'infinity'
-                      AND j.finalized_at < clock_timestamp()
-                                           - make_interval(secs => least(s.seconds, 1e9))
-                    ORDER BY j.finalized_at LIMIT most FOR UPDATE SKIP LOCKED) AS d
-             UNION ALL
-            SELECT d.id
-              FROM (SELECT j.id FROM awa.jobs AS j
-                     WHERE j.dead_letter IS NOT NULL AND dead_letters < 'infinity'
-                       AND j.finalized_at < clock_timestamp()
-                                            - make_interval(secs => least(dead_letters, 1e9))
-                     ORDER BY j.finalized_at LIMIT most FOR UPDATE SKIP LOCKED) AS d
-             LIMIT most) AS o;
-    RETURN awa.remove_jobs(old);
-END
+    SELECT awa.remove_jobs(awa.old_jobs(completed, failed, dead_letters, most))
 $$;

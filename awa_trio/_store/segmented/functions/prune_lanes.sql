@@ -1,16 +1,17 @@
--- prune_segments: remove old jobs from the lanes, and turn the ring of segments.
+-- prune_lanes: delete old jobs from the lanes, and say which unique keys nobody holds for them.
 --
 --   completed  double precision  seconds a completed job is kept; infinite: for ever
---   most       int               how many to remove, but by truncating
+--   most       int               how many to delete
 --
--- Returns how many were removed. A segment all of whose jobs are old is truncated: first, a
--- few at a time, those go that hold a unique key. In a segment of few jobs each goes when its
--- own time has come.
+-- Returns one row, as awa.delete_jobs. Of a segment all of whose jobs are old only those go
+-- that hold a unique key: awa.turn truncates the rest. In a segment of few jobs each goes when
+-- its own time has come.
 --
--- Locks: the row of the current segment, and returns 0 if someone else has it; then what
--- awa.truncate_segment locks; the claims of unique keys, in byte order; last, a segment that
--- is being drained, against those that would append to it, if none does.
-CREATE OR REPLACE FUNCTION awa.prune_segments(completed double precision, most int) RETURNS int
+-- Locks: none that another transaction waits for: what is deleted is over. The caller has the
+-- row of the current segment.
+CREATE OR REPLACE FUNCTION awa.prune_lanes(
+    completed double precision, most int, OUT removed int, OUT holding bigint[], OUT keys bytea[]
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -19,18 +20,11 @@ AS $$
 DECLARE
     newest bigint := pg_sequence_last_value('awa.segment_numbers');
     expired timestamptz := clock_timestamp() - make_interval(secs => least(completed, 1e9));
-    removed int := 0;
     place record;
     ids bigint[];
-    keyed bigint[];
-    keys bytea[];
     few boolean;
-    n int;
 BEGIN
-    PERFORM FROM awa.segments AS s WHERE s.number = newest FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN 0;
-    END IF;
+    removed := 0;
     FOR place IN SELECT s.segment, s.number, s.drained, s.over FROM awa.segments AS s
                   WHERE s.number <= newest ORDER BY s.number
     LOOP
@@ -70,18 +64,9 @@ BEGIN
             DELETE FROM awa.lane_jobs AS b
              WHERE b.segment = place.segment AND b.id = ANY (ids)
             RETURNING b.id, b.unique_key, awa.holds(b.unique_states, 'completed') AS held)
-        SELECT count(*), array_agg(g.id) FILTER (WHERE g.held),
-               array_agg(g.unique_key) FILTER (WHERE g.held)
-          INTO n, keyed, keys FROM gone AS g;
-        removed := removed + n;
-        IF keys IS NOT NULL THEN
-            PERFORM awa.exchange_keys(keyed, keys, NULL, NULL);
-        END IF;
-        IF place.over AND removed < most THEN
-            removed := removed + awa.truncate_segment(place.segment);
-        END IF;
+        SELECT removed + count(*), holding || array_agg(g.id) FILTER (WHERE g.held),
+               keys || array_agg(g.unique_key) FILTER (WHERE g.held)
+          INTO removed, holding, keys FROM gone AS g;
     END LOOP;
-    PERFORM awa.rotate(completed, newest);
-    RETURN removed;
 END
 $$;
