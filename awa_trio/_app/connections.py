@@ -85,11 +85,16 @@ class Opener:
         try:
             given = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError as error:
+            said = str(error).strip()
+            cause: Exception | None = error
+            if has_password(dsn):
+                # What libpq stumbled over may be a part of it.
+                said, cause = re.sub('"[^"]*"', '"..."', said), None
             raise ConfigurationError(
-                f"the DSN cannot be parsed ({str(error).strip()}); it looks like"
-                " postgresql://user@host/database, or host=... dbname=..."
-            ) from error
-        _check_values(given)
+                f"the DSN cannot be parsed ({said}); it looks like"
+                f" postgresql://user@host/database, or host=... dbname=...{_hint(dsn)}"
+            ) from cause
+        _check_values(given, dsn)
         return cls(make_conninfo("", **{**DEFAULTS, **given, **ALWAYS}), named, prepare)
 
     async def __call__(self) -> psycopg.AsyncConnection[Any]:
@@ -119,7 +124,21 @@ class Opener:
         )
 
 
-def _check_values(given: ConnDict) -> None:
+def has_password(dsn: str) -> bool:
+    """Whether a DSN may hold a password, however badly it is written."""
+    return "@" in dsn or "pass" in dsn.lower()
+
+
+def _hint(dsn: str) -> str:
+    if not has_password(dsn):
+        return ""
+    return (
+        "; in a URI, the characters @ : / ? # % [ ] of a password are written %40 %3A %2F %3F %23"
+        " %25 %5B %5D"
+    )
+
+
+def _check_values(given: ConnDict, dsn: str) -> None:
     """Refuse values that are no address of any server.
 
     Raises:
@@ -127,8 +146,13 @@ def _check_values(given: ConnDict) -> None:
     """
 
     def refuse(name: str, value: object, takes: str) -> NoReturn:
-        raise ConfigurationError(f"the DSN cannot be parsed: {name}={value!r}: give {takes}")
+        shown = f"{name}={value!r}" if not has_password(dsn) else name
+        raise ConfigurationError(f"the DSN cannot be parsed: {shown}: give {takes}{_hint(dsn)}")
 
+    for host in str(given.get("host") or "").split(","):
+        # Of a socket in Linux's abstract namespace it is the first character.
+        if "@" in host[1:]:
+            refuse("host", host, "a name, an address, or a folder")
     for port in str(given.get("port") or os.environ.get("PGPORT", "")).split(","):
         if port.strip() and not (_is_whole(port) and 1 <= int(port) <= 65_535):
             refuse("port", port, "a number from 1 to 65,535")
