@@ -71,11 +71,11 @@ def test_a_fault_that_does_not_exist_is_refused() -> None:
 def test_the_command_reports_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And replays it, where that is possible."""
     saved = tmp_path / "figures"
-    arguments = "--seed 1 --engine segmented --rounds 2 --faults kill --workers 2 --producers 1"
+    arguments = "--seed 1 --engine canonical --rounds 2 --faults kill --workers 2 --rate 1"
     trace = ["--trace"] if tracing.impossible() is None else []
     assert main([*arguments.split(), "--save", str(saved), *trace]) == 0
     told = capsys.readouterr().out
-    assert "seed 1, segmented" in told
+    assert "seed 1, canonical" in told
     assert "all 9 invariants hold" in told
     assert not trace or "fit the model" in told
     assert '"survived": 2' in saved.read_text()
