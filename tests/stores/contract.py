@@ -575,6 +575,23 @@ class StoreContract:
         claimed = await self.claim(world, worker)
         assert [ids.index(c.id) for c in claimed] == [2, 3, 0]
 
+    @pytest.mark.parametrize("room", [1, 2, 3])
+    async def test_the_keys_of_one_queue_take_no_room_in_another(
+        self, world: World, room: int
+    ) -> None:
+        worker = await self.worker(world)
+        past = world.now() - timedelta(seconds=60)
+        keyed = [job(ordering_key=str(n), priority=1) for n in range(3)]
+        others = [
+            job(queue="other", run_at=past, priority=priority, kind=kind)
+            for priority in (2, 3)
+            for kind in ("k", "l")
+        ]
+        await self.enqueue(world, *keyed, *others)
+        wants = [Want("q", room, 0.0), Want("other", room, 0.0)]
+        claimed = await world.store.claim(worker, wants, {"k": None, "l": None})
+        assert [one.queue for one in claimed] == ["q"] * room + ["other"] * room
+
     async def test_a_limited_claim_takes_the_first_of_keys_and_lanes_together(
         self, world: World
     ) -> None:

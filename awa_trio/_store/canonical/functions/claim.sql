@@ -72,7 +72,9 @@ BEGIN
         patience := 50;
         passed := '{}';
         LOOP
-            heads := NULL;
+            -- All of them, or those of the queue before would take up this one's room.
+            heads := NULL; head_kinds := NULL; head_priorities := NULL;
+            head_run_ats := NULL; head_leases := NULL;
             SELECT count(*), array_agg(l.kind), array_agg(l.priority), array_agg(room),
                    array_agg(l.after_run_at), array_agg(l.after_id)
               INTO lanes, lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids
