@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +18,10 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 import awa_trio as awa
+from awa_trio._seam.errors import Lasting, Transient
 from awa_trio.pg import TrioConnection
 from awa_trio.testing import drain
+from awa_trio.testing.fixtures import fresh_database
 
 S = awa.JobState
 app = awa.App()
@@ -926,3 +929,26 @@ async def test_a_pooler_that_does_not_keep_prepared_statements_is_named(
     with pytest.raises(awa.ConfigurationError, match="leave out prepare=True"):
         async with awa.connect(migrated):
             raise AssertionError
+
+
+async def test_a_dropped_database_is_told_in_any_language(
+    migrated: str, awa_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's message is in its own language; its catalog says it in all of them."""
+    from awa_trio._app.connections import Opener
+    from awa_trio._store import failures
+
+    with fresh_database(awa_server) as name:
+        gone = make_conninfo(awa_server, dbname=name)
+    monkeypatch.setattr(
+        failures, "_NO_DATABASE", re.compile("la base de données .* n'existe pas")
+    )
+    with pytest.raises(psycopg.OperationalError) as caught:
+        await Opener.of(gone, prepare=True)()
+    error = failures.store_error(caught.value)
+    assert (error.lasting, type(error)) == (Lasting.DATABASE, Transient)
+    # What is there, and refuses for another reason that names it, is not gone.
+    nobody = make_conninfo(migrated, user="nobody_of_this_name")
+    with pytest.raises(psycopg.OperationalError) as caught:
+        await Opener.of(nobody, prepare=True)()
+    assert failures.store_error(caught.value).lasting is None

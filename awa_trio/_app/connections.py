@@ -16,6 +16,7 @@ from .._core.arguments import check_string, check_type
 from .._core.errors import ConfigurationError, DatabaseUnavailable, WrongEventLoop
 from .._pg.connection import TrioConnection
 from .._pg.pooler import pooled
+from .._store.failures import NoDatabase, says_no_database
 
 if TYPE_CHECKING:
     from psycopg.abc import ConnDict
@@ -58,6 +59,12 @@ CHOICES = {
         "prefer-standby",
     ),
 }
+
+
+_DATABASE = (
+    "SELECT FROM pg_catalog.pg_database AS d"
+    " WHERE d.datname::pg_catalog.text OPERATOR(pg_catalog.=) %s::pg_catalog.text"
+)
 
 
 @attrs.frozen
@@ -103,9 +110,17 @@ class Opener:
         Raises:
           psycopg.OperationalError: the server cannot be reached, or refuses.
         """
+        try:
+            return await self._open(self.conninfo)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None and await self._has_no_database(error):
+                raise NoDatabase(str(error)) from error
+            raise
+
+    async def _open(self, conninfo: str) -> psycopg.AsyncConnection[Any]:
         library = current_library()
         kind = TrioConnection if library == "trio" else psycopg.AsyncConnection
-        connection = await kind.connect(self.conninfo, autocommit=True, prepare_threshold=None)
+        connection = await kind.connect(conninfo, autocommit=True, prepare_threshold=None)
         try:
             if self.prepare or (self.prepare is None and not await pooled(connection)):
                 connection.prepare_threshold = 0
@@ -114,6 +129,24 @@ class Opener:
                 await connection.close()
             raise
         return connection
+
+    async def _has_no_database(self, error: psycopg.OperationalError) -> bool:
+        """Ask the server's catalog whether a database is missing, unless the error says so.
+
+        Only where the error names the database: in whatever language, the server answered. False
+        where nobody can be asked.
+        """
+        name = conninfo_to_dict(self.conninfo).get("dbname")
+        if not name or str(name) not in str(error) or says_no_database(error):
+            return False
+        try:
+            async with await self._open(
+                make_conninfo(self.conninfo, dbname="postgres")
+            ) as other:
+                found = await other.execute(_DATABASE, [name])
+                return await found.fetchone() is None
+        except psycopg.Error:
+            return False
 
     def unavailable(self, error: psycopg.Error) -> DatabaseUnavailable:
         """Return the one-sentence error for a server that cannot be reached."""

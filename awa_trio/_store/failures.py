@@ -33,7 +33,7 @@ _TIMEOUTS = frozenset({"55P03", "57014"})
 
 #: Rolled back, or not reached, for reasons that pass: deadlock, serialization, a standby
 #: after a failover, and whole classes: connection, resources, operator, system.
-_TRANSIENT = frozenset({"40P01", "40001", "40003", "25006"})
+_TRANSIENT = frozenset({"40P01", "40001", "40003", "25006", "3D000"})
 _TRANSIENT_CLASSES = frozenset({"08", "53", "57", "58"})
 
 
@@ -52,9 +52,20 @@ _LASTING = {
     "42501": Lasting.RIGHTS,
 }
 
-#: A connection that fails has no SQLSTATE, only what the server said. In another language
-#: than English it passes for a server that is down, and is tried again.
+#: A connection that fails has no SQLSTATE, only what the server said, in its language. Where that
+#: is another than English, whoever opens connections asks its catalog: `NoDatabase`.
 _NO_DATABASE = re.compile('FATAL: .*database ".*" does not exist', re.DOTALL)
+
+
+class NoDatabase(psycopg.OperationalError):
+    """A connection that failed because there is no such database, as the server's catalog says."""
+
+    sqlstate = "3D000"
+
+
+def says_no_database(error: psycopg.Error) -> bool:
+    """Whether a connection that failed says so in English."""
+    return _NO_DATABASE.search(str(error)) is not None
 
 
 def store_error(error: psycopg.Error) -> StoreError:
@@ -62,7 +73,7 @@ def store_error(error: psycopg.Error) -> StoreError:
     found = _classified(error)
     if error.sqlstate is not None:
         found.lasting = _LASTING.get(error.sqlstate)
-    elif _NO_DATABASE.search(str(error)):
+    elif says_no_database(error):
         found.lasting = Lasting.DATABASE
     return found
 
