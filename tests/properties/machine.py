@@ -222,9 +222,8 @@ def step(
     """
 
     def note(method: F) -> F:
-        made = st.fixed_dictionaries(values).map(
-            lambda drawn: Step(method.__name__, drawn, needs)
-        )
+        name = st.just(method.__name__)
+        made = st.builds(Step, name, st.fixed_dictionaries(values), st.just(needs))
         STEPS.extend([made] * weight)
         return method
 

@@ -289,14 +289,13 @@ class SqlSide(Side):
             return {bytes(key): job_id for key, job_id in await found.fetchall()}
 
     async def transact(self, jobs: Sequence[awa.EnqueueRequest], commit: bool) -> object:
-        try:
-            async with self.client.transaction() as tx:
-                answers = await tx.enqueue_many(jobs)
-                if not commit:
-                    raise psycopg.Rollback
-        except psycopg.Rollback:
-            return None
-        return answers
+        committed: list[object] = []
+        async with self.client.transaction() as tx:
+            made = await tx.enqueue_many(jobs)
+            if not commit:
+                raise psycopg.Rollback  # The block swallows it.
+            committed += made
+        return committed or None
 
 
 class RealMemoryWorld(MemoryWorld):
