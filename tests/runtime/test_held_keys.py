@@ -99,11 +99,13 @@ async def test_completions_beside_forty_that_want_their_own_held_keys_back(
 RUNNING_ONLY = {"states": S.RUNNING.bit}
 
 
+@pytest.mark.parametrize("engine", ["migrated", "segmented"])
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 async def test_starts_behind_those_whose_keys_a_producer_holds(
-    migrated: str, ordered: bool
+    request: pytest.FixtureRequest, engine: str, ordered: bool
 ) -> None:
     """They fill no claim: neither jobs without keys wait behind them, nor jobs whose keys are free."""
+    dsn = request.getfixturevalue(engine)
     app = awa.App()
     app.queue("default", max_workers=3)
     app.task(args=Plain, kind="plain")(nothing)
@@ -111,8 +113,8 @@ async def test_starts_behind_those_whose_keys_a_producer_holds(
     def key(n: int) -> dict[str, str]:
         return {"ordering_key": str(n)} if ordered else {}
 
-    async with awa.connect(migrated, app=app) as client, trio.open_nursery() as nursery:
-        with psycopg.connect(migrated) as producer:
+    async with awa.connect(dsn, app=app) as client, trio.open_nursery() as nursery:
+        with psycopg.connect(dsn) as producer:
             for n in range(10):
                 awa.enqueue(producer, Plain(n), app=app, queue="elsewhere", unique_opts={})
             for n in range(15):

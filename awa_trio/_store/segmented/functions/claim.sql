@@ -45,6 +45,12 @@ DECLARE
     lane_limits int[];
     row_limit int;
     waiting boolean;
+    ready_segments smallint[];
+    ready_kinds text[];
+    ready_priorities smallint[];
+    lane record;
+    claimed int;
+    more int;
 BEGIN
     PERFORM awa.lock_worker(worker);
     FOR wanted IN
@@ -82,6 +88,9 @@ BEGIN
         IF waiting THEN
             PERFORM awa.note_due(wanted.queue, at);
         END IF;
+        ready_segments := lane_segments;
+        ready_kinds := lane_kinds;
+        ready_priorities := lane_priorities;
         -- How many of the next jobs are in each lane, and how many in awa.jobs.
         SELECT array_agg(n.segment) FILTER (WHERE n.segment IS NOT NULL),
                array_agg(n.kind) FILTER (WHERE n.segment IS NOT NULL),
@@ -125,6 +134,27 @@ BEGIN
                        ARRAY[wanted.ageing], kinds, kind_deadlines) AS r
                  WHERE l.most > 0) AS t
          ORDER BY awa.aged(t.priority, at - t.run_at, wanted.ageing), t.run_at, t.id;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+        -- Rows whose keys others hold were counted, and passed by: their places are the lanes'.
+        IF claimed < coalesce(row_limit, 0)
+                     + coalesce((SELECT sum(u.n) FROM unnest(lane_limits) AS u (n)), 0)
+        THEN
+            FOR lane IN
+                SELECT l.segment, l.kind, l.priority
+                  FROM unnest(ready_segments, ready_kinds, ready_priorities)
+                       WITH ORDINALITY AS l (segment, kind, priority, number)
+                 ORDER BY l.priority, l.number
+            LOOP
+                EXIT WHEN claimed >= wanted.most;
+                RETURN QUERY
+                SELECT * FROM awa.take(
+                       worker, lane.segment, wanted.queue, lane.kind, lane.priority,
+                       wanted.most - claimed,
+                       coalesce(kind_deadlines[array_position(kinds, lane.kind)], wanted.deadline));
+                GET DIAGNOSTICS more = ROW_COUNT;
+                claimed := claimed + more;
+            END LOOP;
+        END IF;
     END LOOP;
 END
 $$;
