@@ -80,7 +80,13 @@ def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
-    assert "SECURITY DEFINER" not in path.read_text()
+    """But what takes back its caller's own insert, with the names it uses fixed."""
+    statement = re.sub(r"--.*", "", path.read_text())
+    if path.stem == "take_back":
+        assert "SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp" in statement
+        assert "b.xid = pg_current_xact_id()" in statement
+    else:
+        assert "SECURITY DEFINER" not in statement
 
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
