@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails, StoragePart
+from .. import JobDetails, StoragePart, UndecodableArgs
 
 
 class _Output(Console):
@@ -148,7 +148,7 @@ def _metadata(job: JobDetails) -> tuple[str, int | None]:
     """
     try:
         return json.dumps(job.metadata, ensure_ascii=False), job.triggered_by
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, UndecodableArgs):
         return (job.raw_metadata or b"{}").decode(), None
 
 

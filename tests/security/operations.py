@@ -232,7 +232,7 @@ async def _(desk: Desk) -> None:
     await desk.store.backlogs(["default"], 10)
 
 
-@operation("see what the jobs take up", ROW_READERS, in_lanes=LOOKERS)
+@operation("see what the jobs take up", EVERYBODY, in_lanes=LOOKERS)
 async def _(desk: Desk) -> None:
     await desk.run("SELECT * FROM awa.storage()")
 

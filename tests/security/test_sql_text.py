@@ -147,7 +147,7 @@ def test_functions_put_nothing_but_numbers_of_segments_into_statements() -> None
             text = re.sub(r"--.*$", "", file.read_text("utf-8"), flags=re.MULTILINE)
             for statement in re.findall(r"\bEXECUTE\b(?! FUNCTION)[^;]*;", text):
                 executes.setdefault(file.name, []).append(statement)
-    assert set(executes) == {"rotate.sql", "truncate_segment.sql"}
+    assert set(executes) == {"turn.sql", "truncate_segment.sql"}
     for statements in executes.values():
         for statement in statements:
             assert re.search(r"format\('(LOCK TABLE|TRUNCATE) ", statement)
