@@ -71,12 +71,7 @@ async def migrate(
       SchemaUnversioned: it has one that does not say its version.
       psycopg.Error: something failed, and nothing was changed.
     """
-    try:
-        wanted = None if engine is None else Engine(engine)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"there is no engine {engine!r}; choose one of {', '.join(Engine)}"
-        ) from error
+    wanted = None if engine is None else Engine.named(engine)
     async with _connection(dsn) as connection:
         await check_server(connection)
         present = await read_engine(connection)

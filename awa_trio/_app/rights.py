@@ -69,12 +69,7 @@ def grants_script(
         raise ConfigurationError(
             f"there are no rights {rights!r}; choose one of {', '.join(Rights)}"
         ) from error
-    try:
-        engine = Engine(engine)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"there is no engine {engine!r}; choose one of {', '.join(Engine)}"
-        ) from error
+    engine = Engine.named(engine)
     check_string("role", role, error=ConfigurationError)
     if not 1 <= len(role.encode()) <= _MOST_BYTES:
         raise ConfigurationError(f"role: a role's name has 1 to {_MOST_BYTES} bytes")

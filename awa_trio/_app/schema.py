@@ -62,6 +62,20 @@ class Engine(StrEnum):
     SEGMENTED = "segmented"
     """Ordinary jobs are appended, claimed and completed in batches, and never updated."""
 
+    @classmethod
+    def named(cls, name: Engine | str) -> Engine:
+        """Return the engine of a name.
+
+        Raises:
+          ConfigurationError: there is none.
+        """
+        try:
+            return cls(name)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"there is no engine {name!r}; choose one of {', '.join(cls)}"
+            ) from error
+
 
 @cache
 def schema(engine: Engine = Engine.CANONICAL) -> Schema:
