@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from awa_trio.testing.fixtures import (  # noqa: F401
     fresh_database,
 )
 
+from .databases import Databases
 from .pooler import Pooler, pooler
 
 #: Set it, and the databases of tests are behind a PgBouncer in transaction mode.
@@ -75,41 +77,95 @@ def dsn(awa_server: str, way: Callable[[str], str]) -> Iterator[str]:  # noqa: F
         yield way(name)
 
 
+@pytest.fixture(scope="session")
+def databases(awa_server: str) -> Iterator[Databases]:  # noqa: F811
+    """The databases of this process of the run."""
+    with Databases(awa_server) as databases:
+        yield databases
+
+
 @pytest.fixture
-def awa_dsn(
-    awa_server: str,  # noqa: F811
-    awa_template: str,  # noqa: F811
+def database_like(
+    databases: Databases,
+    awa_pooler: Pooler | None,
     way: Callable[[str], str],
-) -> Iterator[str]:
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[[str], str]]:
+    """Returns the DSN of a database of the test's own, given the name of a template.
+
+    Other tests had it before, unless this one is marked ``untouched``, or there is a pooler,
+    whose sessions would outlive the test.
+    """
+    touched = awa_pooler is None and not request.node.get_closest_marker("untouched")
+    with ExitStack() as stack:
+
+        def like(template: str) -> str:
+            if not touched:
+                server = databases.server
+                return way(stack.enter_context(fresh_database(server, template=template)))
+            name = databases.take(template)
+            stack.callback(databases.give_back, template, name)
+            return way(name)
+
+        yield like
+
+
+@pytest.fixture
+def awa_dsn(awa_template: str, database_like: Callable[[str], str]) -> str:  # noqa: F811
     """The DSN of a database of the test's own, with the ``awa`` schema and no jobs."""
-    with fresh_database(awa_server, template=awa_template) as name:
-        yield way(name)
+    return database_like(awa_template)
 
 
 @pytest.fixture
 def migrated(awa_dsn: str) -> str:
-    """The DSN of a database of the test's own, with the ``awa`` schema."""
+    """The DSN of a database of the test's own, with the engine that AWA_TEST_ENGINE says."""
     return awa_dsn
 
 
 @pytest.fixture(scope="session")
-def segmented_template(awa_server: str) -> Iterator[str]:  # noqa: F811
+def canonical_template(
+    awa_server: str,  # noqa: F811
+    awa_template: str,  # noqa: F811
+) -> Iterator[str]:
+    """The name of a database with the ``awa`` schema of the canonical engine, to copy."""
+    with template_of(Engine.CANONICAL, awa_server, awa_template) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def segmented_template(
+    awa_server: str,  # noqa: F811
+    awa_template: str,  # noqa: F811
+) -> Iterator[str]:
     """The name of a database with the ``awa`` schema of the segmented engine, to copy."""
-    with fresh_database(awa_server) as name:
-        with psycopg.connect(make_conninfo(awa_server, dbname=name), autocommit=True) as made:
-            made.execute(schema(Engine.SEGMENTED).script().encode())
+    with template_of(Engine.SEGMENTED, awa_server, awa_template) as name:
+        yield name
+
+
+@contextmanager
+def template_of(engine: Engine, server: str, default: str) -> Iterator[str]:
+    """The name of a database with the schema of an engine; ``default`` if that has it."""
+    with psycopg.connect(make_conninfo(server, dbname=default)) as connection:
+        row = connection.execute("SELECT awa.engine()").fetchone()
+    if row == (engine.value,):
+        yield default
+        return
+    with fresh_database(server) as name:
+        with psycopg.connect(make_conninfo(server, dbname=name), autocommit=True) as made:
+            made.execute(schema(engine).script().encode())
         yield name
 
 
 @pytest.fixture
-def segmented(
-    awa_server: str,  # noqa: F811
-    segmented_template: str,
-    way: Callable[[str], str],
-) -> Iterator[str]:
+def canonical(canonical_template: str, database_like: Callable[[str], str]) -> str:
+    """The DSN of a database of the test's own, with the canonical engine."""
+    return database_like(canonical_template)
+
+
+@pytest.fixture
+def segmented(segmented_template: str, database_like: Callable[[str], str]) -> str:
     """The DSN of a database of the test's own, with the segmented engine."""
-    with fresh_database(awa_server, template=segmented_template) as name:
-        yield way(name)
+    return database_like(segmented_template)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

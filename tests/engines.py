@@ -13,7 +13,7 @@ from awa_trio.testing import memory_client
 #: Each with the fixture that gives the DSN of a database of the test's own, if it has any.
 ENGINES: dict[str, str | None] = {
     "memory": None,
-    "canonical": "migrated",
+    "canonical": "canonical",
     "segmented": "segmented",
 }
 

@@ -340,7 +340,7 @@ async def cut(desk: Desk, call: Call, point: Point) -> bool:
     return happened
 
 
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 async def test_cancelled_means_that_it_did_not_happen(
     request: pytest.FixtureRequest, engine: str
 ) -> None:

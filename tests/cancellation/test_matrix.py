@@ -11,7 +11,7 @@ import pytest
 from .cells import SCRIPTS, cells
 from .ground import Ground
 
-ENGINES = ["migrated", "segmented"]
+ENGINES = ["canonical", "segmented"]
 
 
 @pytest.fixture(params=ENGINES)

@@ -51,7 +51,7 @@ async def waits(job: awa.Job[Waits]) -> None:
     await job.wait_for_callback(await job.register_callback(timeout=60))
 
 
-@pytest.fixture(params=["migrated", "segmented"])
+@pytest.fixture(params=["canonical", "segmented"])
 def dsn(request: pytest.FixtureRequest) -> str:
     ran.clear()
     dsn: str = request.getfixturevalue(request.param)

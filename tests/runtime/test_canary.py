@@ -357,16 +357,16 @@ class TestOnMemory(Canary):
 
 class TestOnCanonical(Canary):
     @pytest.fixture
-    async def client(self, migrated: str) -> AsyncIterator[awa.Client]:
-        async with awa.connect(migrated, app=make_app()) as client:
+    async def client(self, canonical: str) -> AsyncIterator[awa.Client]:
+        async with awa.connect(canonical, app=make_app()) as client:
             yield client
 
     @pytest.mark.parametrize("code", ["P0001", "40001", "55P03", "57P03", "22023"])
     @pytest.mark.parametrize("moment", ["claim", "settle", "follow up"])
     async def test_what_a_trigger_says_is_not_logged(
-        self, client: awa.Client, migrated: str, ear: Ear, moment: str, code: str
+        self, client: awa.Client, canonical: str, ear: Ear, moment: str, code: str
     ) -> None:
-        with psycopg.connect(migrated, autocommit=True) as connection:
+        with psycopg.connect(canonical, autocommit=True) as connection:
             [(engine,)] = connection.execute("SELECT awa.engine()").fetchall()
             when, args = {
                 ("canonical", "claim"): (
@@ -438,19 +438,19 @@ class TestOnCanonical(Canary):
         assert "KeyError" in "\n".join(ear.said)
 
     async def test_nonsense_on_a_channel_is_not_logged(
-        self, client: awa.Client, migrated: str, ear: Ear
+        self, client: awa.Client, canonical: str, ear: Ear
     ) -> None:
         assert client._app is not None
         async with trio.open_nursery() as nursery:
             worker = await nursery.start(awa.run_worker, client._app, client)
-            with psycopg.connect(migrated, autocommit=True) as connection:
+            with psycopg.connect(canonical, autocommit=True) as connection:
                 connection.execute("SELECT pg_notify('awa:cut', %s)", [CANARY])
             await until(lambda: any("makes no sense" in said for said in ear.said))
             worker.stop()
         self.check(ear)
 
     async def test_the_command_line_logs_nothing_of_it_either(
-        self, client: awa.Client, migrated: str, tmp_path: Path
+        self, client: awa.Client, canonical: str, tmp_path: Path
     ) -> None:
         for mode in MODES[:-1]:
             await self.enqueue(client, Sing(mode))
@@ -458,7 +458,7 @@ class TestOnCanonical(Canary):
         with log.open("w") as output:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "awa_trio", "worker", f"{__file__}:app", "--verbose"],
-                env={**os.environ, "AWA_DSN": migrated},
+                env={**os.environ, "AWA_DSN": canonical},
                 stdout=output,
                 stderr=output,
             )
@@ -475,7 +475,7 @@ class TestOnCanonical(Canary):
 
 class TestOnSegmented(TestOnCanonical):
     @pytest.fixture
-    def migrated(self, segmented: str) -> str:
+    def canonical(self, segmented: str) -> str:
         return segmented
 
 

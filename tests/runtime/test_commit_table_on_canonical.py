@@ -13,6 +13,6 @@ from .commit_table import APP, CommitTable
 
 class TestOnCanonical(CommitTable):
     @pytest.fixture
-    async def client(self, migrated: str) -> AsyncIterator[awa.Client]:
-        async with awa.connect(migrated, app=APP) as client:
+    async def client(self, canonical: str) -> AsyncIterator[awa.Client]:
+        async with awa.connect(canonical, app=APP) as client:
             yield client

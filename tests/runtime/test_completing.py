@@ -100,7 +100,7 @@ class Desk:
         return rig, worked.job
 
 
-@pytest.fixture(params=["migrated", "segmented"])
+@pytest.fixture(params=["canonical", "segmented"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     dsn: str = request.getfixturevalue(request.param)
     async with awa.connect(dsn) as client:

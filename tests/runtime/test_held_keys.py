@@ -99,7 +99,7 @@ async def test_completions_beside_forty_that_want_their_own_held_keys_back(
 RUNNING_ONLY = {"states": S.RUNNING.bit}
 
 
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 async def test_starts_behind_those_whose_keys_a_producer_holds(
     request: pytest.FixtureRequest, engine: str, ordered: bool

@@ -13,6 +13,6 @@ from .outcomes import Outcomes
 
 class TestOnCanonical(Outcomes):
     @pytest.fixture
-    async def client(self, migrated: str) -> AsyncIterator[awa.Client]:
-        async with awa.connect(migrated) as client:
+    async def client(self, canonical: str) -> AsyncIterator[awa.Client]:
+        async with awa.connect(canonical) as client:
             yield client

@@ -56,13 +56,13 @@ async def note(job: awa.Job[Note], connection: Connection) -> object:
 
 
 @pytest.fixture
-async def client(migrated: str) -> AsyncIterator[awa.Client]:
-    async with awa.connect(migrated, app=app) as client:
+async def client(canonical: str) -> AsyncIterator[awa.Client]:
+    async with awa.connect(canonical, app=app) as client:
         yield client
 
 
 async def test_a_transaction_of_the_attempt_ends_with_it(
-    client: awa.Client, migrated: str
+    client: awa.Client, canonical: str
 ) -> None:
     closed.clear()
     ids = {
@@ -73,7 +73,7 @@ async def test_a_transaction_of_the_attempt_ends_with_it(
 
         async def run(task_status: Any) -> None:
             await awa.run_worker(
-                app, client, resources={Dsn: migrated}, task_status=task_status
+                app, client, resources={Dsn: canonical}, task_status=task_status
             )
 
         await nursery.start(run)
@@ -93,5 +93,5 @@ async def test_a_transaction_of_the_attempt_ends_with_it(
     cut = await client.jobs.get(ids["cut"])
     assert (cut.state, cut.attempt) == (S.AVAILABLE, 0)
     assert closed == ["pool"]
-    with psycopg.connect(migrated) as connection:
+    with psycopg.connect(canonical) as connection:
         assert connection.execute("SELECT * FROM notes").fetchall() == [("complete",)]

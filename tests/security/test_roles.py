@@ -27,7 +27,7 @@ from awa_trio.pg import TrioConnection
 
 from .operations import OPERATIONS, Desk, Plain, app, outcome
 
-DATABASES = {Engine.CANONICAL: "migrated", Engine.SEGMENTED: "segmented"}
+DATABASES = {Engine.CANONICAL: "canonical", Engine.SEGMENTED: "segmented"}
 
 
 @pytest.fixture(params=list(Engine))

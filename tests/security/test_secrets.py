@@ -181,7 +181,7 @@ def exhausted(args: Card, job: awa.JobRow, error: str) -> Wrong:
     raise ValueError(f"not with {args.number}")
 
 
-@pytest.mark.parametrize("database", ["memory", "migrated", "segmented"])
+@pytest.mark.parametrize("database", ["memory", "canonical", "segmented"])
 async def test_what_jobs_hold(
     request: pytest.FixtureRequest, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -70,11 +70,11 @@ class SqlWorld(World):
 class TestCanonical(StoreContract):
     @pytest.fixture
     async def world(
-        self, migrated: str, straight: Callable[[str], str], nursery: trio.Nursery
+        self, canonical: str, straight: Callable[[str], str], nursery: trio.Nursery
     ) -> AsyncIterator[SqlWorld]:
-        opener = Opener.of(migrated, prepare=None)
+        opener = Opener.of(canonical, prepare=None)
         async with Pool(opener, size=4) as pool:
-            world = SqlWorld(pool, opener, Opener.of(straight(migrated), prepare=False))
+            world = SqlWorld(pool, opener, Opener.of(straight(canonical), prepare=False))
             ready = trio.Event()
             nursery.start_soon(world.store.listen, world.hear, ready.set)
             await ready.wait()

@@ -114,7 +114,7 @@ async def watching(dsn: str) -> AsyncIterator[Watched]:
         yield Watched(pool, SqlWorkerStore(pool, opener, opener))
 
 
-@pytest.fixture(scope="module", params=["awa_template", "segmented_template"])
+@pytest.fixture(scope="module", params=["canonical_template", "segmented_template"])
 def aged(awa_server: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a database with much in it, to copy."""
     awa_template = request.getfixturevalue(request.param)

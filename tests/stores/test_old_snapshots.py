@@ -15,19 +15,21 @@ from awa_trio.pg import Pool, TrioConnection
 
 from .test_ordering_on_canonical import register
 
+pytestmark = pytest.mark.untouched
+
 Connection = psycopg.Connection[Any]
 BATCH = 200
 
 
 @pytest.fixture
-def connection(migrated: str) -> Iterator[Connection]:
-    with psycopg.connect(migrated, autocommit=True) as connection:
+def connection(canonical: str) -> Iterator[Connection]:
+    with psycopg.connect(canonical, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def old_snapshot(migrated: str) -> Iterator[None]:
-    with psycopg.connect(migrated) as connection:
+def old_snapshot(canonical: str) -> Iterator[None]:
+    with psycopg.connect(canonical) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("SELECT count(*) FROM pg_class")
         yield
@@ -61,12 +63,12 @@ def passed(jobs: list[Claimed]) -> tuple[Passed, ...]:
 
 
 async def test_a_claim_that_goes_on_where_the_last_ended_reads_no_remains(
-    migrated: str, connection: Connection, old_snapshot: None
+    canonical: str, connection: Connection, old_snapshot: None
 ) -> None:
     insert(connection, 60 * BATCH)
 
     async def connect() -> TrioConnection[Any]:
-        return await TrioConnection.connect(**conninfo_to_dict(migrated), autocommit=True)  # type: ignore[arg-type]
+        return await TrioConnection.connect(**conninfo_to_dict(canonical), autocommit=True)  # type: ignore[arg-type]
 
     async with Pool(connect, size=1) as pool:
         store = SqlStore(pool)

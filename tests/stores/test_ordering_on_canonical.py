@@ -16,14 +16,14 @@ Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
-def connection(migrated: str) -> Iterator[Connection]:
-    with psycopg.connect(migrated, autocommit=True) as connection:
+def connection(canonical: str) -> Iterator[Connection]:
+    with psycopg.connect(canonical, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def other(migrated: str) -> Iterator[Connection]:
-    with psycopg.connect(migrated, autocommit=True) as connection:
+def other(canonical: str) -> Iterator[Connection]:
+    with psycopg.connect(canonical, autocommit=True) as connection:
         yield connection
 
 
@@ -139,18 +139,18 @@ def claiming(dsn: str, worker: int) -> Iterator[list[list[int]]]:
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_key_taken_since_it_was_found_free_is_left_and_the_rest_is_claimed(
-    migrated: str, connection: Connection, commits: bool
+    canonical: str, connection: Connection, commits: bool
 ) -> None:
     """A job with an earlier run_at came and started between two statements of a claim."""
     worker = register(connection)
     plain, later = enqueue(connection), enqueue(connection, "a")
-    with psycopg.connect(migrated) as first:
+    with psycopg.connect(canonical) as first:
         earlier = enqueue(first, "a", ago=60)
         first.execute(
             "SELECT id FROM awa.start_jobs(%s, %s, false, '{k}', '{NULL}', 0, 0, now(), 50)",
             [worker, [earlier]],
         )
-        with claiming(migrated, worker) as answers:
+        with claiming(canonical, worker) as answers:
             waits = (
                 "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
             )

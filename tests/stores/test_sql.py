@@ -116,11 +116,11 @@ def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
 
 
 def test_engines_take_the_same_and_return_the_same(
-    awa_server: str, awa_template: str, segmented_template: str
+    awa_server: str, canonical_template: str, segmented_template: str
 ) -> None:
     """A function of the same name has the same parameters and results in both."""
     known = []
-    for name in (awa_template, segmented_template):
+    for name in (canonical_template, segmented_template):
         dsn = psycopg.conninfo.make_conninfo(awa_server, dbname=name)
         with psycopg.connect(dsn) as connection:
             rows = connection.execute(
@@ -489,7 +489,7 @@ async def test_a_million_jobs_of_an_unknown_kind_are_one_step(migrated: str) -> 
     assert many < few + 100, (few, many)
 
 
-@pytest.mark.parametrize("database", ["migrated", "segmented"])
+@pytest.mark.parametrize("database", ["canonical", "segmented"])
 @pytest.mark.parametrize(
     "listing",
     [
@@ -531,7 +531,7 @@ KEYED = {
 }
 
 
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 @pytest.mark.parametrize("statement", KEYED.values(), ids=KEYED)
 def test_a_unique_key_without_a_mask_is_refused_and_no_job_is_lost(
     request: pytest.FixtureRequest, engine: str, statement: str
