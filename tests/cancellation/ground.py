@@ -314,7 +314,10 @@ class Ground:
                 and (run.struck or run.cell is None)
             )
             still = ended.is_set() if ends and run.struck else self._idle(run.worker)
-            if resting and still and (row.state is not S.AVAILABLE or ends):
+            # What was answered while nobody held it will be made available, and then be claimed.
+            answered = row.state is S.WAITING_EXTERNAL and row.callback_until is None
+            moves = row.state is S.AVAILABLE or answered
+            if resting and still and (not moves or ends):
                 break
             await trio.sleep(0.002)
         if run.begun:
