@@ -80,7 +80,7 @@ def dsn(awa_server: str, way: Callable[[str], str]) -> Iterator[str]:  # noqa: F
 @pytest.fixture(scope="session")
 def databases(awa_server: str) -> Iterator[Databases]:  # noqa: F811
     """The databases of this process of the run."""
-    with Databases(awa_server) as databases:
+    with Databases(awa_server, keep="AWA_TEST_DSN" not in os.environ) as databases:
         yield databases
 
 

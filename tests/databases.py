@@ -88,7 +88,9 @@ class Databases:
 
     server: str
     """A DSN whose role may create databases."""
-    _stack: ExitStack = field(factory=ExitStack)
+    keep: bool
+    """Whether to leave what there is in the end: with a server that ends then, it goes anyway."""
+    _made: dict[str, ExitStack] = field(factory=dict)
     _free: defaultdict[str, list[str]] = field(factory=lambda: defaultdict(list))
     _contents: dict[str, Contents] = field(factory=dict)
     _definitions: dict[str, str] = field(factory=dict)
@@ -98,8 +100,9 @@ class Databases:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove all of them."""
-        self._stack.close()
+        """Remove all of them, unless they are to be kept."""
+        for name in [] if self.keep else list(self._made):
+            self._made.pop(name).close()
 
     def take(self, template: str) -> str:
         """Return the name of a database that is as its template."""
@@ -110,7 +113,10 @@ class Databases:
             name = self._free[template].pop()
             if self._restored(name, self._contents[template]):
                 return name
-        name = self._stack.enter_context(fresh_database(self.server, template=template))
+            self._made.pop(name).close()
+        made = ExitStack()
+        name = made.enter_context(fresh_database(self.server, template=template))
+        self._made[name] = made
         with self._to(name) as connection:
             self._definitions[name] = _definitions(connection)
         return name
