@@ -87,20 +87,18 @@ def databases(awa_server: str) -> Iterator[Databases]:  # noqa: F811
 @pytest.fixture
 def database_like(
     databases: Databases,
-    awa_pooler: Pooler | None,
     way: Callable[[str], str],
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[[str], str]]:
     """Returns the DSN of a database of the test's own, given the name of a template.
 
-    Other tests had it before, unless this one is marked ``untouched``, or there is a pooler,
-    whose sessions would outlive the test.
+    Other tests had it before, unless this one is marked ``untouched``.
     """
-    touched = awa_pooler is None and not request.node.get_closest_marker("untouched")
+    untouched = request.node.get_closest_marker("untouched")
     with ExitStack() as stack:
 
         def like(template: str) -> str:
-            if not touched:
+            if untouched:
                 server = databases.server
                 return way(stack.enter_context(fresh_database(server, template=template)))
             name = databases.take(template)

@@ -709,6 +709,8 @@ async def test_a_client_is_refused_what_it_cannot_use(
             pass
 
 
+# A pooler takes no PGOPTIONS, unless told to.
+@pytest.mark.sessions
 @pytest.mark.parametrize("said_by", ["dsn", "PGCLIENTENCODING", "PGOPTIONS"])
 async def test_a_client_speaks_utf8_whatever_is_asked_for(
     migrated: str, monkeypatch: pytest.MonkeyPatch, said_by: str
@@ -826,6 +828,7 @@ async def test_a_schema_that_is_too_new_is_not_called_up_to_date(migrated: str) 
         await awa.migrate(migrated)
 
 
+@pytest.mark.sessions
 async def test_a_role_without_rights_is_told_so(migrated: str) -> None:
     role = f"weak_{uuid4().hex}"
     with psycopg.connect(migrated, autocommit=True) as connection:
@@ -931,6 +934,7 @@ async def test_a_pooler_that_does_not_keep_prepared_statements_is_named(
             raise AssertionError
 
 
+@pytest.mark.sessions
 async def test_a_dropped_database_is_told_in_any_language(
     migrated: str, awa_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

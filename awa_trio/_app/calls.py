@@ -10,6 +10,7 @@ import psycopg
 
 from .._core.errors import DatabaseUnavailable
 from .._seam.errors import LockTimeout, Rejected, Transient
+from .._store.failures import OF_THE_CONNECTION
 
 #: Seconds any one call may take, so that a server that went silent is noticed.
 CALL_TIMEOUT = 60.0
@@ -48,7 +49,7 @@ def transaction_errors(doing: str) -> Iterator[None]:
     try:
         with in_time(doing):
             yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except OF_THE_CONNECTION as error:
         if error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57"):
             raise
         reason = " ".join(str(error).split())

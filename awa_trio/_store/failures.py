@@ -57,6 +57,12 @@ _LASTING = {
 _NO_DATABASE = re.compile('FATAL: .*database ".*" does not exist', re.DOTALL)
 
 
+#: Without a SQLSTATE, these say that the connection was lost, closed, or never made. psycopg's
+#: internal error is about answers that nobody asked for: a pooler sends the client of a server
+#: that died an error before it closes, which then comes as the first of two answers.
+OF_THE_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+
+
 class NoDatabase(psycopg.OperationalError):
     """A connection that failed because there is no such database, as the server's catalog says."""
 
@@ -101,7 +107,6 @@ def _classified(error: psycopg.Error) -> StoreError:
         return LockTimeout(message, headline)
     if code in _TRANSIENT or (code is not None and code[:2] in _TRANSIENT_CLASSES):
         return Transient(message, headline)
-    if code is None and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        # The connection was lost, closed, or never made.
+    if code is None and isinstance(error, OF_THE_CONNECTION):
         return Transient(message, headline)
     return Rejected(message, headline)

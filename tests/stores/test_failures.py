@@ -41,6 +41,19 @@ def test_what_will_not_come_back_by_itself(
     assert store_error(error).lasting is lasting
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.OperationalError("server closed the connection unexpectedly"),
+        psycopg.InterfaceError("the connection is closed"),
+        psycopg.InternalError("received 2 results from command 'COMMIT'"),
+    ],
+)
+def test_a_connection_that_was_lost_is_no_jobs_fault(error: psycopg.Error) -> None:
+    """A pooler's error comes before the end of the connection, as an answer too many."""
+    assert type(store_error(error)) is Transient
+
+
 def test_a_database_that_is_not_there(awa_server: str) -> None:
     with pytest.raises(psycopg.OperationalError) as caught:
         psycopg.connect(awa_server, dbname="never created")
