@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
-import psycopg
 
 from .._core.errors import DatabaseUnavailable
 from .._seam.errors import LockTimeout, Rejected, Transient
