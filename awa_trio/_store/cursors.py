@@ -35,6 +35,7 @@ def _adapters() -> AdaptersMap:
     arrays.register(adapters)
     for loader in (_RawJson, _RawJsonText):
         adapters.register_loader("json", loader)
+        adapters.register_loader("jsonb", loader)
     # Their counts. psycopg's datetimes are in the session's time zone, where the last day
     # of the year 9999 may not exist.
     adapters.register_loader("timestamptz", Int8BinaryLoader)

@@ -19,7 +19,8 @@ from psycopg.types.numeric import Int4, Int8
 
 from .._core.errors import ConfigurationError
 from .._core.instants import instant
-from .._core.job import JobDetails, JobError, JobState, PreparedInsert
+from .._core.job import JobDetails, JobState, PreparedInsert
+from .._core.job_errors import job_errors
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.request import Replacements
@@ -574,14 +575,11 @@ def _waited(waits: Sequence[Wait], rows: Sequence[Any]) -> list[Waited | None]:
 def _details(row: Sequence[Any]) -> JobDetails:
     *facts, state, errors, worker, attempted, deadline, finalized, key, states = row[:22]
     progress, answer, output, dead_letter, token, until = row[22:]
-    known = [
-        JobError(x["error"], x["attempt"], datetime.fromisoformat(x["at"]), x["terminal"])
-        for x in errors or ()
-    ]
     held = None if key is None else bytes(key)
     *instants, until = [
         None if at is None else instant(at) for at in (attempted, deadline, finalized, until)
     ]
+    known = job_errors(errors)
     own = [progress, answer, JobState(state), known, worker, *instants, held, states]
     return JobDetails(*facts, *own, *[output, dead_letter, token, until])
 
