@@ -7,6 +7,7 @@ EXTENDS Naturals, FiniteSets, TLC
 CONSTANTS
     Jobs, Workers, MaxLease, Nobody,
     Poison,       \* jobs whose completion the database refuses
+    Endings,      \* what an attempt leads to when it ends: "completed", or another state
 
     (* Guards: each of the negative configurations turns one of these off. *)
     FenceGuard,   \* claims and settlements ask whether their worker is fenced
@@ -29,7 +30,7 @@ VARIABLES
 vars == <<state, lease, owner, fenced, held, answers, open, rows, done, late>>
 
 ---------------------------------------------------------------------------
-Attempt(w, j, l)  == [worker |-> w, job |-> j, lease |-> l, phase |-> "runs"]
+Attempt(w, j, l)  == [worker |-> w, job |-> j, lease |-> l, phase |-> "runs", to |-> "completed"]
 Same(a, b)        == a.job = b.job /\ a.lease = b.lease
 Accepted(w)       == FenceGuard => w \notin fenced
 Busy(w)           == \E t \in open : t.worker = w
@@ -57,7 +58,7 @@ BeginSettle(w, as) == /\ \A a \in as : a.worker = w /\ a.phase \in {"ended", "al
                       /\ Begin(w, "settle", as)
 
 (* The rows that are marked as this worker's, of which it does not know. *)
-Orphans(w) == {[worker |-> w, job |-> j, lease |-> lease[j], phase |-> "orphan"] :
+Orphans(w) == {[worker |-> w, job |-> j, lease |-> lease[j], phase |-> "orphan", to |-> "available"] :
                   j \in {i \in DOMAIN state :
                            /\ state[i] = "running" /\ owner[i] = w
                            /\ \A a \in held : ~Same(a, [job |-> i, lease |-> lease[i]])}}
@@ -80,20 +81,24 @@ CommitClaim(t) ==
 Applies(a) == state[a.job] = "running" /\ (LeaseGuard => lease[a.job] = a.lease)
 Applied(t) == {a \in t.plans : Applies(a)}
 
-Move(as, to) ==
+Move(as, To(_)) ==
     LET js == {a.job : a \in as}
-    IN /\ state' = [j \in DOMAIN state |-> IF j \in js THEN to ELSE state[j]]
+    IN /\ state' = [j \in DOMAIN state |-> IF j \in js THEN To(CHOOSE a \in as : a.job = j) ELSE state[j]]
        /\ owner' = [j \in DOMAIN state |-> IF j \in js THEN Nobody ELSE owner[j]]
 
-Completed(a) == [job |-> a.job, lease |-> a.lease]
+Ending(a)    == a.to
+Failing(a)   == "failed"
+HandedBack(a) == "available"
+
+Completed(as) == {[job |-> a.job, lease |-> a.lease] : a \in {b \in as : b.to = "completed"}}
 
 (* One transaction for the whole set; each plan's inserts with its own move. The answer *)
 (* may be lost: then the same plans are tried again.                                     *)
 CommitSettle(t, lost) ==
     /\ t.kind = "settle" /\ \A a \in Applied(t) : a.job \notin Poison
-    /\ Move(Applied(t), "completed")
-    /\ done' = done \cup {Completed(a) : a \in Applied(t)}
-    /\ rows' = rows \cup {Completed(a) : a \in IF PlanGuard \/ Applied(t) = {} THEN Applied(t) ELSE t.plans}
+    /\ Move(Applied(t), Ending)
+    /\ done' = done \cup Completed(Applied(t))
+    /\ rows' = rows \cup Completed(IF PlanGuard \/ Applied(t) = {} THEN Applied(t) ELSE t.plans)
     /\ held' = IF lost THEN held ELSE held \ t.plans
     /\ Close(t) /\ Written(t)
     /\ UNCHANGED <<lease, fenced, answers>>
@@ -104,13 +109,13 @@ Refused(t) ==
     /\ t.kind = "settle" /\ \E a \in Applied(t) : a.job \in Poison
     /\ IF Cardinality(t.plans) > 1 /\ Alone
        THEN /\ Put(t.plans, "alone") /\ UNCHANGED <<state, owner, late>>
-       ELSE /\ held' = held \ t.plans /\ Move(Applied(t), "failed") /\ Written(t)
+       ELSE /\ held' = held \ t.plans /\ Move(Applied(t), Failing) /\ Written(t)
     /\ Close(t)
     /\ UNCHANGED <<lease, fenced, answers, rows, done>>
 
 CommitHandBack(t) ==
     /\ t.kind = "hand back"
-    /\ Move(Applied(t), "available")
+    /\ Move(Applied(t), HandedBack)
     /\ Close(t) /\ Written(t)
     /\ UNCHANGED <<lease, fenced, held, answers, rows, done>>
 
@@ -123,8 +128,9 @@ Hear(a)  == /\ answers' = answers \ {a} /\ held' = held \cup {a}
             /\ UNCHANGED <<state, lease, owner, fenced, open, rows, done, late>>
 Miss(a)  == /\ answers' = answers \ {a}
             /\ UNCHANGED <<state, lease, owner, fenced, held, open, rows, done, late>>
-End(a)   == /\ a.phase = "runs" /\ Put({a}, "ended")
-            /\ UNCHANGED <<state, lease, owner, fenced, answers, open, rows, done, late>>
+End(a, to) == /\ a.phase = "runs"
+              /\ held' = (held \ {a}) \cup {[a EXCEPT !.phase = "ended", !.to = to]}
+              /\ UNCHANGED <<state, lease, owner, fenced, answers, open, rows, done, late>>
 (* It is refused, or finds that it has not been answered for too long; or it dies. *)
 Cut(w)   == /\ w \in fenced /\ ~Busy(w)
             /\ held' = {a \in held : a.worker # w} /\ answers' = {a \in answers : a.worker # w}
@@ -154,7 +160,7 @@ Next == \/ \E w \in Workers :
         \/ \E t \in open : \/ CommitClaim(t) \/ Refused(t) \/ CommitHandBack(t) \/ RollBack(t)
                            \/ \E lost \in BOOLEAN : CommitSettle(t, lost)
         \/ \E a \in answers : Hear(a) \/ Miss(a)
-        \/ \E a \in held : End(a)
+        \/ \E a \in held, to \in Endings : End(a, to)
         \/ \E j \in Jobs : Rescue(j) \/ Overdue(j)
 
 Spec == Init /\ [][Next]_vars

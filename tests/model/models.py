@@ -44,7 +44,7 @@ class Case:
     violated: str | None = None
     """The invariant that does not hold; None if all do."""
     states: int | None = None
-    """Distinct states, where all are looked at; None where nobody has counted them."""
+    """Distinct states, where all are looked at."""
     deep: bool = field(default=False, kw_only=True)
     """Whether it takes minutes."""
 
@@ -99,6 +99,7 @@ WORKERS = Model(
         "MaxLease": "2",
         "Nobody": "Nobody",
         "Poison": "{j2}",
+        "Endings": '{"completed"}',
     }
     | rules("FenceGuard", "FenceLock", "LeaseGuard", "PlanGuard", "Alone", "ClaimLock"),
     ("Silent", "Exclusive", "Together", "Current", "Neighbours", "Recoverable"),
@@ -129,6 +130,10 @@ NO_KEYS, NO_JOBS, NO_CLAIMS, NO_LANES = (
     {name: "{}"} for name in ("Keys", "Jobs", "Claims", "Lanes")
 )
 
+ONE_JOB = {"Jobs": "{j1}", "Poison": "{}"}
+GIVEN_UP = {"Endings": '{"completed", "available"}'}
+"""Attempts that end without completing their job as well."""
+
 CASES = [
     Case(STAGED, "as it is", {}, None, 34543),
     # ADR-046, "Validation": each of its negative configurations.
@@ -139,7 +144,7 @@ CASES = [
     Case(STAGED, "sends a staging job down a path without inserts", without("Carried"), "Covered"),
     Case(STAGED, "takes a key that is held", without("Dedup"), "OnePerKey"),
     Case(WORKERS, "as it is, a claim each", {"MaxLease": "1"}, None, 25321),
-    Case(WORKERS, "as it is, one job", {"Jobs": "{j1}", "Poison": "{}"}, None, 1090),
+    Case(WORKERS, "as it is, one job, given up too", ONE_JOB | GIVEN_UP, None, 2931),
     Case(WORKERS, "accepts a fenced worker", without("FenceGuard"), "Silent"),
     Case(WORKERS, "fences a worker that is writing", without("FenceLock"), "Silent"),
     Case(WORKERS, "settles without the lease guard", without("LeaseGuard"), "Current"),
@@ -163,11 +168,12 @@ CASES = [
 
 DEEP = [
     Case(STAGED, "three keys, two of them in an attempt", {"Keys": "{k1, k2, k3}", "MaxStaged": "2"}, states=324385, deep=True),
-    Case(STAGED, "three claims", {"MaxLease": "3"}, deep=True),
+    Case(STAGED, "three claims, one key", {"MaxLease": "3", "Keys": "{k1}"}, states=469901, deep=True),
     Case(WORKERS, "two claims each", {}, states=616198, deep=True),
+    Case(WORKERS, "a claim each, given up too", {"MaxLease": "1"} | GIVEN_UP, states=79733, deep=True),
     Case(SEGMENTS, "three places", {"Places": "3", "MaxNumber": "4"}, states=323608, deep=True),
-    Case(SEGMENTS, "three jobs", {"Jobs": "{j1, j2, j3}"}, deep=True),
-    Case(LOCKS, "everything", {}, deep=True),
+    Case(SEGMENTS, "three jobs", {"Jobs": "{j1, j2, j3}"}, states=447404, deep=True),
+    Case(LOCKS, "everything", {}, states=345745, deep=True),
 ]  # fmt: skip
 
 
