@@ -308,6 +308,9 @@ class Ground:
         ended = self._worker[3]
         ends = run.cell is not None and CAUSES[run.cell.cause].ends_worker
         while True:
+            # A thread goes on for a while, in which others may take the job up.
+            if run.begun:
+                await run.over.wait()
             row = await self.outside.jobs.get(run.job_id)
             resting = row.state.terminal or (
                 row.state in (S.RETRYABLE, S.SCHEDULED, S.AVAILABLE, S.WAITING_EXTERNAL)
@@ -317,11 +320,10 @@ class Ground:
             # What was answered while nobody held it will be made available, and then be claimed.
             answered = row.state is S.WAITING_EXTERNAL and row.callback_until is None
             moves = row.state is S.AVAILABLE or answered
-            if resting and still and (not moves or ends):
-                break
+            over = run.over.is_set() or not run.begun
+            if resting and still and over and (not moves or ends):
+                return
             await trio.sleep(0.002)
-        if run.begun:
-            await run.over.wait()
 
     def _idle(self, worker: awa.Worker) -> bool:
         s = worker.statistics()
