@@ -18,11 +18,13 @@ What should have been inserted, only the handlers know: workers whose observers 
 
 from __future__ import annotations
 
-from .checking import Verdict, check
+from .checking import STAGED, WORKERS, Verdict, check
 from .recording import Event, install, load, recorded, save
 from .witness import Witness, staged
 
 __all__ = [
+    "STAGED",
+    "WORKERS",
     "Event",
     "Verdict",
     "Witness",

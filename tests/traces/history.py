@@ -58,6 +58,8 @@ class Planned:
     lease: int
     from_state: str
     to_state: str
+    expects_token: bool
+    """Whether it is for a callback that it names, and for no other."""
     applied: bool
     inserts: tuple[Insert, ...]
 
@@ -73,6 +75,9 @@ class Transaction:
     freed: list[tuple[str, int]] = field(factory=list)
     held: list[tuple[str, int]] = field(factory=list)
     fenced: list[int] = field(factory=list)
+    """Workers from which nothing is accepted any more."""
+    excused: set[int] = field(factory=set)
+    """Jobs of which others may decide, whoever runs them."""
 
     @property
     def number(self) -> int:
@@ -118,12 +123,12 @@ class History:
                     transaction.freed.append((facts["key"], facts["job"]))
                 case "key held":
                     transaction.held.append((facts["key"], facts["job"]))
-                case "fenced":
+                case "fenced" | "worker gone":
                     transaction.fenced.append(facts["worker"])
-                case "worker gone":
-                    pass
                 case _:
                     self._change(event.what, facts)
+                    if facts.get("excused"):
+                        transaction.excused.add(facts["job"])
         for job in before:
             if job not in self._rows and job not in self._lanes:
                 self._facts.pop(job, None)
@@ -170,7 +175,7 @@ def planned(facts: dict[str, Any]) -> list[Planned]:
         )
     return [
         Planned(
-            facts["worker"], p["job"], p["lease"], p["from"], p["to"], p["applied"],
+            facts["worker"], p["job"], p["lease"], p["from"], p["to"], p["token"], p["applied"],
             tuple(inserts.get(p["number"], ())),
         )
         for p in facts["plans"]

@@ -27,7 +27,10 @@ BEGIN
         PERFORM trace.note('row', jsonb_build_object(
             'job', NEW.id, 'kind', NEW.kind, 'state', NEW.state, 'lease', NEW.run_lease,
             'worker', NEW.worker_id, 'attempt', NEW.attempt,
-            'by', NEW.metadata ->> 'awa:triggered_by'));
+            'by', NEW.metadata ->> 'awa:triggered_by',
+            -- Others may decide of it: it is overdue, or has a callback, or is cancelled.
+            'excused', TG_OP = 'UPDATE' AND (coalesce(OLD.deadline_at < clock_timestamp(), false)
+                       OR OLD.callback_token IS NOT NULL OR NEW.state = 'cancelled')));
     END IF;
     RETURN NULL;
 END
@@ -85,6 +88,7 @@ BEGIN
                 'plans', (SELECT jsonb_agg(jsonb_build_object(
                                  'number', p.number, 'job', p.job_id, 'lease', p.run_lease,
                                  'from', p.from_state, 'to', p.to_state,
+                                 'token', settle.tokens[p.number] IS NOT NULL,
                                  'applied', settle.stale IS NULL OR p.number <> ALL (settle.stale)))
                             FROM unnest(settle.job_ids, settle.run_leases, settle.from_states,
                                         settle.to_states) WITH ORDINALITY

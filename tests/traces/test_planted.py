@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from awa_trio._seam.errors import Fenced, Transient
 from awa_trio._seam.values import Claimed, Settled, Want
 from tests.runtime.faults import Fault, Settle, make_faulty
 
-from . import Verdict, Witness, check, recorded, staged
+from . import STAGED, WORKERS, Verdict, Witness, check, recorded, staged
+from .checking import MODELS, Replay
 from .conftest import SQL_ENGINES, recorded_database
 from .test_real_runs import Work, make_app, until_done, work_with
 
@@ -61,6 +63,20 @@ class Bench:
         claimed: list[Claimed] = await self.store.claim(self.worker, wants, {"work": None})
         return claimed
 
+    async def move(self, job: Claimed, source: JobState, to: JobState) -> None:
+        """Do what an administrator does."""
+        move = Transition(job.id, job.run_lease, source, to, job.attempt)
+        [settled] = await self.store.settle([Plan(move)], worker=None)
+        assert settled.applied
+
+    async def rescue(self) -> None:
+        """Do what a worker does for all of them, once."""
+        lost = await self.store.rescue(
+            10, deadline_slack=60.0, kinds=["work"], strangers_after=math.inf
+        )
+        for found in lost:
+            await self.move(found.job, JobState.RUNNING, JobState.AVAILABLE)
+
     async def settle(
         self,
         job: Claimed,
@@ -78,18 +94,19 @@ class Bench:
         return answer
 
 
-async def run(dsn: str, *scenarios: Scenario) -> Verdict:
+async def run(dsn: str, *scenarios: Scenario, models: Sequence[Replay] = MODELS) -> Verdict:
     async with awa.connect(dsn) as client:
         for scenario in scenarios:
             await scenario(Bench(client._backend.store, dsn))
-    return check(recorded(dsn))
+    return check(recorded(dsn), models=models)
 
 
 async def late_completion(bench: Bench) -> None:
-    """Rescued, claimed again; then the first attempt's completion arrives."""
+    """Cancelled, reopened, claimed again; then the first attempt's completion arrives."""
     await bench.enqueue()
     [first] = await bench.claim()
-    await bench.settle(first, JobState.AVAILABLE, by_others=True)
+    await bench.settle(first, JobState.CANCELLED, by_others=True)
+    await bench.move(first, JobState.CANCELLED, JobState.AVAILABLE)
     await bench.claim()
     await bench.settle(first)
 
@@ -101,11 +118,11 @@ async def same_key_twice(bench: Bench) -> None:
 
 
 async def answer_lost(bench: Bench) -> None:
-    """The completion is tried again."""
+    """The completion is tried again, though the follow-up need not be the same."""
     await bench.enqueue()
     [job] = await bench.claim()
-    for _ in range(2):
-        await bench.settle(job, JobState.COMPLETED, KEY)
+    for key in (KEY, KEY[::-1]):
+        await bench.settle(job, JobState.COMPLETED, key)
 
 
 async def zombie(bench: Bench) -> None:
@@ -117,20 +134,35 @@ async def zombie(bench: Bench) -> None:
         await bench.settle(job)
 
 
+async def fenced_and_rescued(bench: Bench) -> None:
+    """Rescued once its worker is fenced, and not before; then another claims it."""
+    await bench.enqueue()
+    await bench.claim()
+    await bench.rescue()
+    bench.execute(f"UPDATE awa.workers SET fenced_at = now() WHERE id = {bench.worker}")
+    await bench.rescue()
+    bench.worker = 0
+    for again in await bench.claim():
+        await bench.settle(again)
+
+
 async def truncated_under_an_attempt(bench: Bench) -> None:
     await bench.enqueue()
     await bench.claim()
     bench.execute("SELECT awa.truncate_segment(0::smallint)")
 
 
+SCENARIOS = (late_completion, same_key_twice, answer_lost, zombie, fenced_and_rescued)
+
+
 async def test_without_a_bug_it_fits(recording: str) -> None:
-    verdict = await run(recording, late_completion, same_key_twice, answer_lost, zombie)
+    verdict = await run(recording, *SCENARIOS)
     assert verdict.misfit is None, str(verdict)
-    assert verdict.steps >= 15
+    assert verdict.steps >= 50
 
 
 @pytest.mark.parametrize(
-    ("function", "right", "wrong", "scenario", "engines", "misfit"),
+    ("function", "right", "wrong", "scenario", "engines", "model", "misfit"),
     [
         pytest.param(
             "settle_unrecorded",
@@ -138,6 +170,7 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "",
             late_completion,
             SQL_ENGINES,
+            STAGED,
             "commit 1, 1, frozenset()",
             id="a settlement without the lease guard",
         ),
@@ -147,6 +180,7 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "IF false",
             same_key_twice,
             ["canonical"],
+            STAGED,
             "commit 2, 1, frozenset({Key",
             id="keys are not taken",
         ),
@@ -156,6 +190,7 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "",
             zombie,
             ["segmented"],
+            STAGED,
             "commit 1, 1, frozenset(), Worker",
             id="a fenced worker is accepted",
         ),
@@ -166,8 +201,49 @@ async def test_without_a_bug_it_fits(recording: str) -> None:
             "c.ids",
             answer_lost,
             ["segmented"],
+            STAGED,
             "stage 1, 1, Key",
             id="a completion that does not look what has ended",
+        ),
+        pytest.param(
+            "settle_unrecorded",
+            "AND j.run_lease = p.run_lease",
+            "",
+            late_completion,
+            ["segmented"],
+            WORKERS,
+            "commit settle Worker(id=1), frozenset({(Job(id=1), 1)})",
+            id="a set without the lease guard",
+        ),
+        pytest.param(
+            "settle_unrecorded",
+            "WHEN stale IS NULL OR p <> ALL (stale)",
+            "WHEN true",
+            answer_lost,
+            ["canonical"],
+            WORKERS,
+            "commit settle Worker(id=1), frozenset(), frozenset({(Job(id=1), 1)})",
+            id="a stale plan's follow-ups are inserted",
+        ),
+        pytest.param(
+            "lock_worker",
+            "AND w.fenced_at IS NULL",
+            "",
+            zombie,
+            ["canonical"],
+            WORKERS,
+            "begin settle Worker(id=1)",
+            id="a set of a fenced worker is accepted",
+        ),
+        pytest.param(
+            "rescue",
+            "WHERE j.state = 'running'\n       AND (l.stale OR",
+            "WHERE j.state = 'running'\n       AND (true OR",
+            fenced_and_rescued,
+            ["canonical"],
+            WORKERS,
+            "others job 1, available, False",
+            id="an attempt of a living worker is rescued",
         ),
     ],
 )
@@ -177,18 +253,20 @@ async def test_a_planted_bug_is_caught(
     wrong: str,
     scenario: Scenario,
     engines: Collection[str],
+    model: Replay,
     misfit: str,
     request: pytest.FixtureRequest,
 ) -> None:
     for engine in engines:
         dsn = recorded_database(request, engine)
         plant(dsn, function, right, wrong)
-        verdict = await run(dsn, scenario)
+        verdict = await run(dsn, scenario, models=[model])
         assert str(verdict.misfit).startswith(misfit), str(verdict)
 
 
 async def test_a_truncation_under_what_runs_is_caught(request: pytest.FixtureRequest) -> None:
-    verdict = await run(recorded_database(request, "segmented"), truncated_under_an_attempt)
+    dsn = recorded_database(request, "segmented")
+    verdict = await run(dsn, truncated_under_an_attempt, models=[STAGED])
     assert str(verdict.misfit) == "lost 1"
 
 
@@ -204,7 +282,7 @@ async def run_worker(dsn: str, path: Path, make_fault: Callable[[Any], Fault]) -
         await client.enqueue(Work(1, [1]))
         async with work_with(app, faulty):
             await until_done(client)
-    return check(recorded(dsn), staged(path))
+    return check(recorded(dsn), staged(path), models=[STAGED])
 
 
 def insert_apart(store: Any) -> Fault:
