@@ -7,5 +7,6 @@
 - `ground`: the servers. `places`: who has which way to them. `app`: the jobs. `worker`: a
   worker's process. `scene`: all of these at work.
 - `ledger`: what everybody has seen, kept outside the queue. `evidence`: that, put together.
-- `tracing`: a run replayed against the model in docs/model. `run`: one run. `report`: what it was like.
+- `tracing`: a run replayed against the models in docs/model. `run`: one run. `report`: what it
+  was like. `bugs`: products that are broken on purpose.
 """

@@ -15,6 +15,7 @@ from awa_trio._app.schema import Engine
 
 from ..bench.page import rewrite
 from . import report
+from .bugs import BUGS
 from .faults import FAULTS, Fault
 from .run import Plan, run
 
@@ -38,7 +39,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rate", type=float, default=4.0, help="jobs a second of each")
     options.add_argument("--connections", type=int, default=300, help="that a server takes")
     options.add_argument(
-        "--trace", action="store_true", help="replay it against the model; for some 3,000 jobs"
+        "--trace", action="store_true", help="replay it against the models; for some 3,000 jobs"
+    )
+    options.add_argument(
+        "--plant", choices=BUGS, help="break the product first: a violation is to be reported"
     )
     options.add_argument("--keep", type=Path, help="a new folder, for all files of the run")
     options.add_argument("--save", type=Path, help="append the figures to a file, as JSON")
@@ -94,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rate=options.rate,
                 most_connections=options.connections,
                 trace=options.trace,
+                planted=options.plant,
             )
             with tempfile.TemporaryDirectory() as temporary:
                 folder = Path(temporary)

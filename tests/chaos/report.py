@@ -26,6 +26,7 @@ def command(outcome: Outcome) -> str:
         f"python -m tests.chaos --seed {plan.seed} --engine {plan.engine} {length}"
         f" --workers {plan.workers} --producers {plan.producers} --rate {plan.rate:g}"
         f" --connections {plan.most_connections}{' --trace' * plan.trace} --faults '{faults}'"
+        + (f" --plant '{plan.planted}'" if plan.planted else "")
     )
 
 
@@ -97,7 +98,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
 def _misfit(trace: Line | None) -> dict[str, list[str]]:
     if trace is None or trace["fits"]:
         return {}
-    return {"what was recorded is a behaviour of the model": [trace["said"]]}
+    return {"what was recorded is a behaviour of the models": [trace["said"]]}
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:

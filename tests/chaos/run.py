@@ -18,6 +18,7 @@ from awa_trio.pg import TrioConnection
 
 from . import tracing
 from .app import CANCEL_GRACE
+from .bugs import break_product
 from .evidence import Evidence, Snapshot, gathered, snapshot
 from .faults import Fault
 from .ground import Ground, ground
@@ -46,7 +47,9 @@ class Plan:
     """Jobs that each producer enqueues in a second."""
     most_connections: int = 300
     trace: bool = False
-    """Whether it is recorded, and replayed against the model: for runs of few jobs."""
+    """Whether it is recorded, and replayed against the models: for runs of few jobs."""
+    planted: str | None = None
+    """What of `bugs.BUGS` is wrong with the product; None if nothing is."""
 
 
 @frozen
@@ -79,6 +82,8 @@ def run(plan: Plan, folder: Path) -> Outcome:
         mock.patch.object(calls, "CALL_TIMEOUT", 2.0),
         mock.patch.object(TrioConnection, "cancel_grace", CANCEL_GRACE),
     ):
+        if plan.planted is not None:
+            break_product(made.primary.dsn(), plan.planted)
         if plan.trace:
             tracing.begin(made.primary.dsn(), ledgers)
         evidence, samples = trio.run(_play, plan, made, ledgers)

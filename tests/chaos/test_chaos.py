@@ -10,6 +10,7 @@ from awa_trio._app.schema import Engine
 
 from . import report, tracing
 from .__main__ import chosen, main
+from .bugs import BUGS
 from .faults import FAULTS, Fault
 from .run import Plan, run
 
@@ -61,6 +62,21 @@ def test_a_run_is_a_behaviour_of_the_model(engine: Engine, tmp_path: Path) -> No
     if (why := tracing.impossible()) is not None:
         pytest.skip(why)
     survives(Plan(48, engine, possible(), rate=1.5, trace=True), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_broken_product_is_found_out(bug: str, engine: Engine, tmp_path: Path) -> None:
+    """By the invariants alone; but the models see what a run may get away with."""
+    trace = bug in ("no guards", "no fencing")
+    if trace and (why := tracing.impossible()) is not None:
+        pytest.skip(why)
+    faults = [FAULTS["kill"], *[FAULTS["zombie"]] * 2]
+    outcome = run(Plan(51, engine, faults, rate=1.5, trace=trace, planted=bug), tmp_path)
+    found = report.figures(outcome)
+    print(report.command(outcome), *report.lines(found), sep="\n")
+    assert found["violations"]
 
 
 def test_a_fault_that_does_not_exist_is_refused() -> None:

@@ -21,20 +21,10 @@ from tests.runtime.faults import Fault, Settle, make_faulty
 from . import STAGED, WORKERS, Verdict, Witness, check, recorded, staged
 from .checking import MODELS, Replay
 from .conftest import SQL_ENGINES, recorded_database
+from .planting import plant
 from .test_real_runs import Work, make_app, until_done, work_with
 
 KEY = b"sixteen bytes ok"
-
-
-def plant(dsn: str, function: str, right: str, wrong: str) -> None:
-    """Change a function of the test's database."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT pg_get_functiondef(to_regproc(%s))", [f"awa.{function}"]
-        ).fetchone()
-        assert row is not None
-        assert right in row[0], f"{function} is not what the bug is planted in"
-        connection.execute(row[0].replace(right, wrong).encode())
 
 
 Scenario: TypeAlias = "Callable[[Bench], Awaitable[None]]"
