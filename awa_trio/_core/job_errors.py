@@ -24,11 +24,11 @@ def job_errors(raw: bytes | None) -> list[JobError]:
     if raw is None:
         return []
     try:
-        found = json.loads(raw)
+        found = json.loads(raw, parse_int=_number)
         entries = found if isinstance(found, list) else [] if found is None else [found]
         return [_entry(entry) for entry in entries]
     except (ValueError, RecursionError):
-        # A number of too many digits for Python, or too deep for it.
+        # Too deep for Python.
         return [_foreign(raw.decode(errors="replace"))]
 
 
@@ -44,6 +44,11 @@ def _entry(entry: object) -> JobError:
         case {"error": str(error)}:
             return _foreign(error)
     return _foreign(json.dumps(entry, ensure_ascii=False))
+
+
+def _number(digits: str) -> int | float:
+    """Return an int; of one that Python refuses for its length, what a float makes of it."""
+    return int(digits) if len(digits) < 20 else float(digits)
 
 
 def _instant(text: str) -> datetime | None:

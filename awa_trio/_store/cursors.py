@@ -30,12 +30,20 @@ class _RawJsonText(_RawJson):
     format = pq.Format.TEXT
 
 
+class _RawJsonb(_RawJson):
+    """In binary, the number of the format comes first."""
+
+    def load(self, data: Any) -> bytes:
+        return bytes(data[1:])
+
+
 def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     arrays.register(adapters)
-    for loader in (_RawJson, _RawJsonText):
-        adapters.register_loader("json", loader)
-        adapters.register_loader("jsonb", loader)
+    adapters.register_loader("json", _RawJson)
+    adapters.register_loader("jsonb", _RawJsonb)
+    for name in ("json", "jsonb"):
+        adapters.register_loader(name, _RawJsonText)
     # Their counts. psycopg's datetimes are in the session's time zone, where the last day
     # of the year 9999 may not exist.
     adapters.register_loader("timestamptz", Int8BinaryLoader)

@@ -13,35 +13,46 @@ from ..traces.planting import plant
 class Change:
     """What is wrong in one function of the engine."""
 
-    function: str
+    functions: tuple[str, ...]
+    """Its names; it is changed in the first that there is."""
     right: str
     wrong: str
 
 
-_FENCED = Change("lock_worker", "AND w.fenced_at IS NULL", "")
-_LEASES = Change("settle", "AND j.run_lease = p.run_lease", "")
+#: The segmented engine has the canonical one's under the first name.
+_RESCUE = ("rescue_rows", "rescue")
 
-#: By name, what each is made of. Each contradicts an invariant, or, where a run happens to
-#: get away with it, the models.
+#: Attempts are taken from workers that live. Without it the guards are hard to miss in a run:
+#: whoever is fenced has noticed, and settles nothing.
+_EAGER = Change(
+    _RESCUE,
+    "WHERE j.state = 'running'\n       AND (l.stale OR",
+    "WHERE j.state = 'running'\n       AND (true OR",
+)
+
+#: By name, what each is made of.
 BUGS: Mapping[str, tuple[Change, ...]] = {
-    # A worker that stood still for longer than its lease settles what is another's.
-    "no guards": (_FENCED, _LEASES),
-    "no fencing": (_FENCED,),
+    "no guards": (
+        _EAGER,
+        Change(("lock_worker",), "AND w.fenced_at IS NULL", ""),
+        Change(("settle",), "AND j.run_lease = p.run_lease", ""),
+    ),
+    "eager rescue": (_EAGER,),
     "no follow-ups": (
         Change(
-            "settle",
+            ("settle",),
             "IF parents IS NOT NULL THEN\n        PERFORM awa.insert_jobs(",
             "IF false THEN\n        PERFORM awa.insert_jobs(",
         ),
     ),
     "no keys": (
-        Change("settle", "IF taking IS NOT NULL OR releasing IS NOT NULL", "IF false"),
+        Change(("settle",), "IF taking IS NOT NULL OR releasing IS NOT NULL", "IF false"),
     ),
-    "no rescue": (Change("rescue", "RETURN QUERY", "RETURN; RETURN QUERY"),),
+    "no rescue": (Change(_RESCUE, "RETURN QUERY", "RETURN; RETURN QUERY"),),
 }
 
 
 def break_product(dsn: str, name: str) -> None:
     """Plant a bug of `BUGS` in a database that has the schema and no jobs as yet."""
     for change in BUGS[name]:
-        plant(dsn, change.function, change.right, change.wrong)
+        plant(dsn, change.functions, change.right, change.wrong)

@@ -172,13 +172,28 @@ class Scene:
     async def produce(self, place: Place, seed: int, over: trio.Event) -> None:
         """Enqueue until it is over, in every way there is."""
         chance = Random(seed)
-        client: awa.Client
+
+        async def act(client: awa.Client) -> None:
+            with trio.move_on_after(chance.expovariate(self.rate)):
+                await over.wait()
+            await self._enqueue_some(client, chance)
+
+        await self._keep_at_it(place, over, act)
+
+    async def _keep_at_it(
+        self, place: Place, over: trio.Event, act: Callable[[awa.Client], Awaitable[None]]
+    ) -> None:
+        """Do something with a client until it is over; with another, if a fault struck one that
+        was connecting."""
         app = app_that_tells(no_app_of_its_own)
-        async with awa.connect(place.dsn, app=app, pool_size=2) as client:
-            while not over.is_set():
-                with trio.move_on_after(chance.expovariate(self.rate)):
-                    await over.wait()
-                await self._enqueue_some(client, chance)
+        client: awa.Client
+        while not over.is_set():
+            try:
+                async with awa.connect(place.dsn, app=app, pool_size=2) as client:
+                    while not over.is_set():
+                        await act(client)
+            except (awa.DatabaseUnavailable, psycopg.OperationalError):
+                await trio.sleep(0.1)
 
     async def _enqueue_some(self, client: awa.Client, chance: Random) -> None:
         how = chance.choice(("one", "one", "again", "many", "transaction"))
@@ -249,18 +264,19 @@ class Scene:
 
     async def cancel_some(self, over: trio.Event) -> None:
         """Cancel a job now and then."""
-        app = app_that_tells(no_app_of_its_own)
-        async with awa.connect(self.admin.dsn, app=app) as client:
-            while not over.is_set():
-                with trio.move_on_after(self.chance.expovariate(self.rate / 5)):
-                    await over.wait()
-                if not self._known:
-                    continue
-                job_id = self.chance.choice(self._known[-20:])
-                self.ledger.write("cancelling", job=job_id)
-                call = partial(client.jobs.cancel, job_id)
-                done = await self._acknowledged(call, again=False)
-                self.ledger.write("cancelled", job=job_id, done=done)
+
+        async def act(client: awa.Client) -> None:
+            with trio.move_on_after(self.chance.expovariate(self.rate / 5)):
+                await over.wait()
+            if not self._known:
+                return
+            job_id = self.chance.choice(self._known[-20:])
+            self.ledger.write("cancelling", job=job_id)
+            call = partial(client.jobs.cancel, job_id)
+            done = await self._acknowledged(call, again=False)
+            self.ledger.write("cancelled", job=job_id, done=done)
+
+        await self._keep_at_it(self.admin, over, act)
 
     # ---- What is asked of workers in the end
 

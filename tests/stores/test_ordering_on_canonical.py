@@ -258,3 +258,36 @@ def test_a_million_jobs_that_cannot_start_cost_the_others_nothing(
     many = pages()
     # Deeper indexes: 5,000 rows cost 142 more, and 200,000 cost 157.
     assert many < few + 200, (few, many)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("keys", "jobs"), [(200_000, 200_000), (1, 200_000)])
+def test_a_claim_reads_no_more_of_many_keys_than_of_some(
+    connection: Connection, keys: int, jobs: int
+) -> None:
+    """All of them may start, or wait behind one that may."""
+    worker = register(connection)
+
+    def pages() -> tuple[int, int]:
+        """What the second claim reads: the first finds out about statistics and plans."""
+        for _ in range(2):
+            got, read = pages_of_a_claim(connection, worker)
+            running = connection.execute("SELECT id FROM awa.jobs WHERE state = 'running'")
+            complete(connection, *(row[0] for row in running.fetchall()))
+        return got, read
+
+    def fill(first: int, last: int) -> None:
+        connection.execute(
+            "INSERT INTO awa.jobs (kind, queue, args, ordering_key, known_due, run_at)"
+            " SELECT 'k', 'q', '{}', 'key ' || n %% %s::int, true, now() FROM generate_series(%s::int, %s::int) n",
+            [keys, first, last],
+        )
+        connection.execute("ANALYZE awa.jobs")
+
+    fill(1, 1000)
+    claimed, few = pages()
+    fill(1001, jobs)
+    # Deeper indexes: of a thousand keys 1,130 pages with those of functions, of a million 1,445.
+    assert pages() == (claimed, pytest.approx(few, rel=0.5))
+    connection.execute("VACUUM awa.jobs")
+    assert pages() == (claimed, pytest.approx(few, rel=0.5))

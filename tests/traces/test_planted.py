@@ -249,7 +249,7 @@ async def test_a_planted_bug_is_caught(
 ) -> None:
     for engine in engines:
         dsn = recorded_database(request, engine)
-        plant(dsn, function, right, wrong)
+        plant(dsn, [function], right, wrong)
         verdict = await run(dsn, scenario, models=[model])
         assert str(verdict.misfit).startswith(misfit), str(verdict)
 
