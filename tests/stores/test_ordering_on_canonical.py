@@ -288,6 +288,8 @@ def test_a_claim_reads_no_more_of_many_keys_than_of_some(
     claimed, few = pages()
     fill(1001, jobs)
     # Deeper indexes: of a thousand keys 1,130 pages with those of functions, of a million 1,445.
-    assert pages() == (claimed, pytest.approx(few, rel=0.5))
-    connection.execute("VACUUM awa.jobs")
-    assert pages() == (claimed, pytest.approx(few, rel=0.5))
+    for _ in range(2):
+        again, many = pages()
+        assert again == claimed
+        assert many < 1.5 * few, (few, many)
+        connection.execute("VACUUM awa.jobs")
