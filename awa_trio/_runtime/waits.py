@@ -78,7 +78,7 @@ class _Request:
     error: Rejected | None = None
     withdrawn: bool = False
     dropped: bool = False
-    """Withdrawn when it may have been made already: nobody knows."""
+    """Withdrawn, or the worker over, when it may have been made already: nobody knows."""
 
 
 class _Sets:
@@ -98,6 +98,7 @@ class _Sets:
         self._random = random
         self._queue: deque[_Request] = deque()
         self._idle = trio.lowlevel.ParkingLot()
+        self._closed = False
         self.calls = 0
         """Calls that were answered."""
 
@@ -108,7 +109,17 @@ class _Sets:
         request = _Request(wait, attempt.worker_id)
         self._queue.append(request)
         self._idle.unpark()
+        if self._closed:
+            self.close()
         return request
+
+    def close(self) -> None:
+        """No more calls are made: drop what has been asked for, and what will be."""
+        self._closed = True
+        while self._queue:
+            request = self._queue.popleft()
+            request.dropped = True
+            request.answered.set()
 
     def withdraw(self, request: _Request) -> bool:
         """Take it back; False if it may have been made already."""
@@ -286,6 +297,12 @@ class Waits:
         """An attempt has ended. If it waits, then in a thread that outlives it: let that go."""
         if (wait := self._waits.get(attempt.key)) is not None:
             wait.woken.set()
+
+    def close(self) -> None:
+        """The worker is over. Who is about to wait, or to go on, does so in a thread that outlives
+        it: let that go."""
+        self._begins.close()
+        self._ends.close()
 
     # ---- the service
 

@@ -271,6 +271,7 @@ class Worker:
                     self._parts.finalizer.close()
                 services.cancel_scope.cancel()
         finally:
+            self._parts.waits.close()
             await self._unregister()
 
     async def _work_watched(self, started: Callable[[], None]) -> None:

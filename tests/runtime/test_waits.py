@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -1040,6 +1040,31 @@ async def test_a_thread_that_waits_is_let_go_when_the_worker_stops() -> None:
         await in_state(rig, job_id, S.WAITING_EXTERNAL)
     job = await rig.client.jobs.get(job_id)
     assert (job.state, job.worker_id) == (S.WAITING_EXTERNAL, None)
+    assert await trio.to_thread.run_sync(let_go.wait, 30)
+
+
+@pytest.mark.real_time
+async def test_a_thread_that_begins_to_wait_is_let_go_when_the_worker_stops() -> None:
+    """The call that would begin its wait is under way, and never answered."""
+    let_go = threading.Event()
+    asked = trio.Event()
+
+    def handler(job: Job) -> None:
+        token = trio.from_thread.run(job.register_callback, 3600.0)
+        try:
+            trio.from_thread.run(job.wait_for_callback, token)
+        finally:
+            let_go.set()
+
+    async def begin(worker_id: int, waits: object) -> NoReturn:
+        asked.set()
+        await trio.sleep_forever()
+
+    rig = Rig(handler)
+    async with rig.working(grace=0.0) as worker:
+        worker._parts.waits._begins._call = begin
+        await rig.enqueue()
+        await asked.wait()
     assert await trio.to_thread.run_sync(let_go.wait, 30)
 
 
