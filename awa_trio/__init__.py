@@ -11,7 +11,7 @@
 Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
 store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
 `_runtime` runs them, `_app` wires it all together. What users import is here, and in
-`awa_trio.callbacks`, `awa_trio.events`, `awa_trio.pg`, `awa_trio.telemetry` and
+`awa_trio.callbacks`, `awa_trio.events`, `awa_trio.health`, `awa_trio.pg`, `awa_trio.telemetry` and
 `awa_trio.testing`.
 """
 
@@ -69,6 +69,7 @@ from ._core.errors import UniqueConflict as UniqueConflict
 from ._core.errors import UnknownKind as UnknownKind
 from ._core.errors import WorkerCrashed as WorkerCrashed
 from ._core.errors import WrongEventLoop as WrongEventLoop
+from ._core.health import WorkerHealth as WorkerHealth
 from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
 from ._core.job import JobRow as JobRow

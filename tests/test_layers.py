@@ -69,10 +69,12 @@ LAYERS: dict[str, set[str]] = {
         "pytest",
     },
     "callbacks": {"anyio", "time"},
+    "health": {"attrs", "trio", "socket", "h11"},
     "cli": {
         "pg",
         "callbacks",
         "demo",
+        "health",
         "telemetry",
         "attrs",
         "trio",
@@ -88,7 +90,7 @@ LAYERS: dict[str, set[str]] = {
 #: when a thread stages, or reports progress, while the loop seals.
 WATCHED = {
     *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio",
-    "cyclopts", "rich", "pytest", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
+    "cyclopts", "rich", "pytest", "h11", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
 }  # fmt: skip
 EXCEPTIONS = {("_core/staging.py", "threading"), ("_core/progress.py", "threading")}
 

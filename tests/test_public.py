@@ -15,6 +15,7 @@ import pytest
 import awa_trio
 import awa_trio.callbacks
 import awa_trio.events
+import awa_trio.health
 import awa_trio.pg
 import awa_trio.telemetry
 import awa_trio.testing
@@ -23,6 +24,7 @@ MODULES = [
     awa_trio,
     awa_trio.callbacks,
     awa_trio.events,
+    awa_trio.health,
     awa_trio.pg,
     awa_trio.telemetry,
     awa_trio.testing,

@@ -50,6 +50,8 @@ class Heart:
     """Who to beat for; None for nobody, between one life and the next."""
     turned: float = 0.0
     """When the worker's event loop last came round."""
+    came_round: float = 0.0
+    """When the heartbeat itself last came round, whether or not it was answered."""
     answered: Beat | None = None
     """The last beat that renewed the lease. Told here and not by a callback: a loop that has
     been blocked may look at its lease before it runs the callbacks that waited for it."""
@@ -78,7 +80,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        self.heart.turned = self.clock()
+        self.heart.turned = self.heart.came_round = self.clock()
         if not self._store.threaded_pulse:
             await self._beat(self._fenced, watch=False)
             return
@@ -126,6 +128,7 @@ class Heartbeat:
             nursery.start_soon(self._watch, loop_thread)
 
     async def _beat(self, fenced: Callable[[int], None], *, watch: bool) -> None:
+        self.heart.came_round = self.clock()
         async with self._store.pulse() as pulse:
             while True:
                 await self._beat_once(pulse, fenced, watch=watch)
@@ -134,6 +137,7 @@ class Heartbeat:
     async def _beat_once(
         self, pulse: Pulse, fenced: Callable[[int], None], *, watch: bool
     ) -> None:
+        self.heart.came_round = self.clock()
         worker_id = self.heart.worker_id
         if worker_id is None:
             return

@@ -106,6 +106,12 @@ class Life:
         beat = self.heartbeat.heart.answered
         return self._begun if beat is None or beat.worker_id != self._id else beat.sent
 
+    def silence(self) -> tuple[float, float]:
+        """Seconds since the heartbeat came round, and since it sent what was last answered."""
+        now = self.heartbeat.clock()
+        came_round = max(self.heartbeat.heart.came_round, self._begun)
+        return now - came_round, now - self._answered()
+
     def _die(self) -> None:
         worker_id, self._id = self._id, None
         assert worker_id is not None

@@ -31,6 +31,7 @@ from .._core.errors import (
     WorkerCrashed,
 )
 from .._core.events import Listening, Stopped
+from .._core.health import Vitals, WorkerHealth, judge
 from .._core.job import JobState
 from .._core.registry import Registry
 from .._core.report import places
@@ -120,6 +121,8 @@ class Worker:
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._claiming = trio.CancelScope()
         self._drain = trio.CancelScope()
+        self._stopping = trio.Event()
+        self._ended = trio.Event()
         self._crash: BaseException | None = None
         self._observers = observers
 
@@ -159,7 +162,42 @@ class Worker:
         Never blocks; calling it again changes nothing. To stop at once, cancel the scope
         in which the worker runs.
         """
+        self._stopping.set()
         self._claiming.cancel(reason="awa_trio: worker.stop()")
+
+    async def wait_stopping(self) -> None:
+        """Wait until it claims no more: it was told to stop, was cancelled, or has ended."""
+        await self._stopping.wait()
+
+    async def wait_ended(self) -> None:
+        """Wait until it has ended, however it did."""
+        await self._ended.wait()
+
+    def health(self, *, answer_within: float | None = None) -> WorkerHealth:
+        """Say whether it is alive, and ready for jobs; without asking the database.
+
+        The event loop that this is called in is the worker's, so a worker whose loop is
+        blocked says nothing. `awa_trio.health` serves it over HTTP, and tells systemd.
+
+        Args:
+          answer_within: seconds in which the database must have answered a beat; default,
+              three beats' time.
+        """
+        came_round, answered = self._parts.life.silence()
+        return judge(
+            Vitals(
+                worker_id=self._parts.life.id,
+                stopping=self._stopping.is_set(),
+                ended=self._ended.is_set(),
+                came_round=came_round,
+                answered=answered,
+                listens=self._listen,
+                hears=self._parts.dispatcher.hears,
+            ),
+            lease=self._timings.lease,
+            heartbeat=self._timings.heartbeat,
+            answer_within=answer_within,
+        )
 
     def statistics(self) -> WorkerStatistics:
         """Count what it is doing, and has done."""
@@ -212,6 +250,8 @@ class Worker:
                         failure = _only(error)
                 sentry.cancel_scope.cancel()
         finally:
+            self._stopping.set()
+            self._ended.set()
             # A cancellation from outside must not hide it.
             if self._crash is not None:
                 raise self._crash
@@ -227,6 +267,7 @@ class Worker:
 
     def _cut_now(self, reason: str) -> None:
         """Stop at once: cut every attempt, and give settlements a few seconds."""
+        self._stopping.set()
         self._claiming.cancel(reason=f"awa_trio: {reason}")
         self._drain.cancel(reason=f"awa_trio: {reason}")
         self._parts.resources.cut()

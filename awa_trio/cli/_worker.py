@@ -21,6 +21,7 @@ from .. import (
     Observer,
     Worker,
     connect,
+    health,
     run_worker,
 )
 from ._collector import spare_the_collector
@@ -43,6 +44,7 @@ async def worker(
     prepare: bool | None = None,
     listen_dsn: ListenDsn = "",
     telemetry: Annotated[bool, Parameter(negative="")] = False,
+    probes: Annotated[str | None, Parameter(name="--health")] = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
     dsn: Dsn = "",
 ) -> int:
@@ -70,6 +72,9 @@ async def worker(
     telemetry
         Trace and measure with OpenTelemetry's global providers, which the app's module or
         opentelemetry-instrument has set up.
+    probes
+        Answer GET /healthz and GET /readyz at this HOST:PORT, or PORT of the loopback address.
+        Needs the extra "health". systemd is told by itself, if it asks.
     verbose
         Log what happens to each job, and show the traceback of a program that cannot be
         imported.
@@ -88,6 +93,7 @@ async def worker(
             _print_traceback(broken.__cause__)
         raise
     observers = [_telemetry()] if telemetry else []
+    listeners = None if probes is None else await health.listen(probes)
     spare_the_collector()
     async with connect(
         dsn, app=loaded, prepare=prepare, listen_dsn=listen_dsn, observers=observers
@@ -101,11 +107,20 @@ async def worker(
             name=name,
             listen=listen,
         )
-        return await run_until_signalled(run, grace)
+        return await run_until_signalled(run, grace, listeners)
 
 
-async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float) -> int:
+async def run_until_signalled(
+    run: Callable[..., Awaitable[None]],
+    grace: float,
+    listeners: Sequence[trio.SocketListener] | None = None,
+) -> int:
     """Run a worker until signals have stopped it; return the exit code.
+
+    Args:
+      run: runs it.
+      grace: seconds it gives its jobs.
+      listeners: where probes come in, if they do.
 
     Raises:
       CommandFailed: a handler's SystemExit or KeyboardInterrupt ended it.
@@ -119,7 +134,15 @@ async def run_until_signalled(run: Callable[..., Awaitable[None]], grace: float)
         def started(self, running: Worker) -> None:
             nonlocal worker
             worker = running
+            nursery.start_soon(health.notify, running)
+            if listeners is not None:
+                nursery.start_soon(answer_probes, running, listeners)
             note(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
+
+    async def answer_probes(running: Worker, listeners: Sequence[trio.SocketListener]) -> None:
+        async with trio.open_nursery() as serving:
+            where = await serving.start(health.serve, running, listeners)
+            note(f"health is at http://{where[0]}/readyz and /healthz")
 
     async def obey() -> None:
         nonlocal code
