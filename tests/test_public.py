@@ -19,6 +19,7 @@ import awa_trio.health
 import awa_trio.pg
 import awa_trio.telemetry
 import awa_trio.testing
+import awa_trio.testing.chaos
 
 MODULES = [
     awa_trio,
@@ -28,6 +29,7 @@ MODULES = [
     awa_trio.pg,
     awa_trio.telemetry,
     awa_trio.testing,
+    awa_trio.testing.chaos,
 ]
 NAMES = [(m, n) for m in MODULES for n in sorted(vars(m)) if not n.startswith("_") and not isinstance(getattr(m, n), ModuleType)]  # fmt: skip
 IDS = [f"{m.__name__}.{n}" for m, n in NAMES]

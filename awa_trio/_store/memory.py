@@ -172,6 +172,13 @@ class MemoryStore:
         found.beat_at = self._clock()
         return True
 
+    def fence_all(self) -> int:
+        """Shut out every worker that there is, as if it had missed its lease; return how many."""
+        living = [found for found in self._workers.values() if found.fenced_at is None]
+        for found in living:
+            found.fenced_at = self._clock()
+        return len(living)
+
     def _check(self, worker: int) -> None:
         if (found := self._workers.get(worker)) is None or found.fenced_at is not None:
             raise Fenced(f"worker {worker} is fenced")

@@ -53,11 +53,9 @@ async def notify(
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
         post = _Post(telling, address)
         said = ""
-        first = ("READY=1",)
+        lines = ["READY=1"]
         stopped = False
         while not (health := worker.health(answer_within=answer_within)).ended:
-            lines = list(first)
-            first = ()
             if health.stopping and not stopped:
                 stopped = True
                 lines.append("STOPPING=1")
@@ -67,6 +65,7 @@ async def notify(
             if watched and health.live:
                 lines.append("WATCHDOG=1")
             await post.send(lines)
+            lines = []
             with trio.move_on_after(pause):
                 await (worker.wait_ended() if stopped else worker.wait_stopping())
 

@@ -3,10 +3,16 @@
 `work_one` and `drain` call the functions a worker calls, so a handler that passes here
 does what it does in production: the same poisoning, discarding and atomicity.
 `HandlerJob` runs a handler with no store at all. `memory_client` obeys Trio's
-`MockClock`. Fixtures for pytest are in `awa_trio.testing.fixtures`.
+`MockClock`. `assert_staged` and `assert_enqueued` show what was there if they fail.
+`awa_trio.testing.chaos` crashes handlers wherever they can; fixtures for pytest are in
+`awa_trio.testing.fixtures`.
 """
 
 from .._publish import publish as _publish
+from ._assertions import assert_enqueued as assert_enqueued
+from ._assertions import assert_not_enqueued as assert_not_enqueued
+from ._assertions import assert_not_staged as assert_not_staged
+from ._assertions import assert_staged as assert_staged
 from ._handler_job import HandlerJob as HandlerJob
 from ._handler_job import RegisteredCallback as RegisteredCallback
 from ._handler_job import Staged as Staged

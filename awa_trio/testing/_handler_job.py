@@ -41,6 +41,8 @@ class Staged:
 
     args: Any
     """The arguments, as the handler gave them."""
+    args_json: Any
+    """The same as dicts, lists, strings and numbers."""
     kind: str
     queue: str
     priority: int
@@ -126,7 +128,7 @@ class HandlerJob(Job[ArgsT]):
       last_callback: what an earlier attempt's callback was answered.
     """
 
-    __slots__ = ("_completed", "_enqueued", "_given", "_script")
+    __slots__ = ("_app", "_completed", "_enqueued", "_given", "_script")
 
     def __init__(
         self,
@@ -169,6 +171,7 @@ class HandlerJob(Job[ArgsT]):
             if last_callback is None
             else answer_of(last_callback.token, encode_payload(last_callback.payload, Codec())),
         )
+        self._app = app
         self._script = _Script(answers)
         self._given: list[tuple[PreparedInsert, Any]] = []
         self._enqueued: list[PreparedInsert] = []
@@ -216,6 +219,7 @@ class HandlerJob(Job[ArgsT]):
         return [
             Staged(
                 args=given,
+                args_json=json.loads(insert.args),
                 kind=insert.kind,
                 queue=insert.queue,
                 priority=insert.priority,
