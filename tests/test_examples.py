@@ -33,15 +33,24 @@ PRINTED = {
         "alert: Trio, at priority 1",
         "the client is closed",
     },
+    "tests_of_handlers": {
+        "...                                                                      [100%]"
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
+
+
+def how_to_run(program: str) -> list[str]:
+    """An example's command line, for Python."""
+    pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return [*(pytest_ if program.startswith("tests_") else ()), program]
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_it_runs(name: str, dsn: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-W", "error", f"{name}.py"],
+        [sys.executable, "-W", "error", *how_to_run(f"{name}.py")],
         cwd=tmp_path,
         env={**os.environ, "AWA_DSN": dsn},
         capture_output=True,

@@ -9,6 +9,7 @@ does what it does in production: the same poisoning, discarding and atomicity.
 """
 
 from .._publish import publish as _publish
+from . import chaos as chaos
 from ._assertions import assert_enqueued as assert_enqueued
 from ._assertions import assert_not_enqueued as assert_not_enqueued
 from ._assertions import assert_not_staged as assert_not_staged
