@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -120,24 +121,29 @@ async def test_one_line_of_a_failure_can_be_run_again() -> None:
     async def once(client: awa.Client) -> None:
         await assert_enqueued(client, Ship, times=1)
 
-    def run(**options: object) -> object:
+    def run(**options: Any) -> Coroutine[Any, Any, chaos.Survey]:
         return chaos.crash_everywhere(
             app,
             memory_client(app),
             begin,
             once,
             resources=lambda client: {awa.Client: client},
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
     with pytest.raises(chaos.Broken, match=r"2 like this were enqueued, not 1"):
-        await run(only="kill after enqueue#1")  # type: ignore[misc]
-    await run(only="kill before enqueue#1")  # type: ignore[misc]
+        await run(only="kill after enqueue#1")
+    await run(only="kill before enqueue#1")
     with pytest.raises(chaos.Broken, match="1 of 1 crashes"):
-        await run(only=["disconnect after enqueue#1"])  # type: ignore[misc]
-    for options in ({"only": "kill after nothing#1"}, {"most": 3}, {"faults": []}):
+        await run(only=["disconnect after enqueue#1"])
+    refused: list[dict[str, object]] = [
+        {"only": "kill after nothing#1"},
+        {"most": 3},
+        {"faults": []},
+    ]
+    for options in refused:
         with pytest.raises(awa.ConfigurationError, match="crashes to run"):
-            await run(**options)  # type: ignore[misc]
+            await run(**options)
 
 
 @virtual
@@ -298,7 +304,8 @@ async def booking(dsn: str) -> AsyncIterator[awa.Client]:
         yield client
 
 
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.sessions
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 async def test_rows_and_jobs_commit_together_on_every_engine(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -334,7 +341,8 @@ async def test_rows_and_jobs_commit_together_on_every_engine(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.sessions
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 async def test_everything_everywhere_on_every_engine(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -357,6 +365,7 @@ async def test_everything_everywhere_on_every_engine(
     assert len(survey.missed) <= survey.crashes / 10
 
 
+@pytest.mark.sessions
 async def test_a_process_kills_itself_at_a_place_and_others_carry_on(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +383,7 @@ async def test_a_process_kills_itself_at_a_place_and_others_carry_on(
     assert (survey.crashes, survey.missed) == (1, ())
 
 
+@pytest.mark.sessions
 async def test_a_process_is_killed_by_hand(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,8 +76,11 @@ class Sabotage:
         self.passed: list[Point] = []
         self.struck = trio.Event()
         """Set when it has struck."""
-        self.dead = False
+        self._killed = False
+
+    def killed(self) -> bool:
         """Whether it has killed: nothing is answered any more."""
+        return self._killed
 
     def end(self) -> None:
         """Let go of who was killed: whatever they try from now on is refused."""
@@ -105,7 +108,7 @@ class Sabotage:
             return
         match self._where[1]:
             case Fault.KILL:
-                self.dead = True
+                self._killed = True
                 self.struck.set()
                 if point.in_handler:
                     await self.silence()
@@ -121,13 +124,13 @@ class Sabotage:
 
     async def awaited(self, line: str) -> None:
         """A handler's await has come back."""
-        if self.dead:
+        if self.killed():
             await self.silence()
         await self._at(Point(line, self._number(line), Moment.AFTER))
 
     async def call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """A call of a store that writes."""
-        if self.dead:
+        if self.killed():
             await self._refuse(of_worker=name in OF_WORKERS)
         number = self._number(name)
         await self._at(Point(name, number, Moment.BEFORE))
@@ -137,10 +140,10 @@ class Sabotage:
 
     async def claim(self, claim: Callable[[], Awaitable[Any]]) -> Any:
         """A claim: of those that find nothing it depends on chance how many there are."""
-        if self.dead:
+        if self.killed():
             await self._refuse(of_worker=True)
         jobs = await claim()
-        if self.dead:  # it was under way when that happened
+        if self.killed():  # it was under way when that happened
             await self._refuse(of_worker=True)
         if jobs:
             await self._at(Point("claim", self._number("claim"), Moment.AFTER))
@@ -148,7 +151,7 @@ class Sabotage:
 
     async def other(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """A call that only looks, or that nobody counts."""
-        if self.dead:
+        if self.killed():
             await self._refuse(of_worker=False)
         return await call()
 
@@ -198,7 +201,7 @@ class _Pulse:
         self._sabotage = sabotage
 
     async def beat(self, worker: int) -> bool:
-        if self._sabotage.dead:
+        if self._sabotage.killed():
             await trio.sleep_forever()
         return await self._pulse.beat(worker)
 

@@ -221,7 +221,7 @@ class _Runs:
                             await cut_connections(self.client, named=name)
                         await self._take_over(released)
                     await self._until_settled()
-                    if not sabotage.dead:
+                    if not sabotage.killed():
                         # It goes on, and does whatever it still can.
                         if released is not None:
                             released.set()
@@ -296,7 +296,7 @@ class _Runs:
             )
         except Exception:
             # How a dead one ends is nobody's business: in life it does not.
-            if sabotage is None or not sabotage.dead:
+            if sabotage is None or not sabotage.killed():
                 raise
 
     async def _unsettled(self) -> list[JobDetails]:
