@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 import awa_trio as awa
 from awa_trio.testing import HandlerJob, drain, memory_client, work_one
+from awa_trio.testing.fixtures import awa_memory_client  # noqa: F401
 
 from .engines import ENGINES, client_on
 
@@ -471,3 +472,21 @@ async def test_a_day_of_retries_takes_no_time() -> None:
             job = await client.jobs.wait(answer.id)
         worker.stop()
     assert (job.state, job.attempt, len(job.errors)) == (S.FAILED, 12, 12)
+
+
+# ---- fixtures
+
+
+@pytest.fixture
+def awa_app() -> awa.App:
+    return app
+
+
+@pytest.mark.virtual_time
+async def test_the_fixtures_client_in_memory_knows_the_app(
+    awa_memory_client: awa.Client,  # noqa: F811
+) -> None:
+    with pytest.raises(awa.UnknownKind):
+        await awa_memory_client.enqueue({}, kind="nobody_knows")
+    await awa_memory_client.enqueue(Stage("complete"))
+    assert [w.job.kind for w in await drain(app, awa_memory_client)] == ["stage", "then"]

@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated
 
@@ -93,11 +94,16 @@ async def worker(
             _print_traceback(broken.__cause__)
         raise
     observers = [_telemetry()] if telemetry else []
-    listeners = None if probes is None else await health.listen(probes)
     spare_the_collector()
-    async with connect(
-        dsn, app=loaded, prepare=prepare, listen_dsn=listen_dsn, observers=observers
-    ) as client:
+    async with AsyncExitStack() as held:
+        listeners = None if probes is None else await health.listen(probes)
+        for one in listeners or ():
+            await held.enter_async_context(one)
+        client = await held.enter_async_context(
+            connect(
+                dsn, app=loaded, prepare=prepare, listen_dsn=listen_dsn, observers=observers
+            )
+        )
         run = partial(
             run_worker,
             loaded,

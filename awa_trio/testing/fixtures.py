@@ -8,6 +8,8 @@ In a ``conftest.py``::
     def awa_app():
         return my_program.app
 
+`awa_memory_client` needs `awa_app` alone: no server.
+
 The server is the one that ``AWA_TEST_DSN`` names, by a role that may create databases; or
 else a `DevServer` of this test run, which all its processes share. Its databases have the
 engine that ``AWA_TEST_ENGINE`` names; default, canonical.
@@ -31,6 +33,7 @@ from .._app.client import Client
 from .._app.connect import connect
 from .._app.schema import Engine, schema
 from ..pg import DevServer, temporary_root
+from ._memory import memory_client
 
 
 @contextmanager
@@ -89,8 +92,14 @@ def awa_dsn(awa_server: str, awa_template: str) -> Iterator[str]:
 
 @pytest.fixture
 def awa_app() -> App | None:
-    """The app of `awa_client`; override it to return yours."""
+    """The app of `awa_client` and `awa_memory_client`; override it to return yours."""
     return None
+
+
+@pytest.fixture
+def awa_memory_client(awa_app: App | None) -> Client:
+    """A client of a store in memory, for tests that have a clock that jumps."""
+    return memory_client(awa_app)
 
 
 @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]

@@ -76,6 +76,7 @@ def asked(where: str, path: str) -> tuple[int, dict[str, Any]]:
     return answer.status, json.loads(answer.read())
 
 
+@pytest.mark.parametrize("systemd", ["path"], indirect=True)
 def test_a_worker_process_is_ready_watched_and_stopped_in_peace(
     systemd: Systemd, migrated: str, tmp_path: Path
 ) -> None:
