@@ -155,7 +155,7 @@ async def test_a_killed_handler_does_nothing_more_until_all_is_checked() -> None
     @app.task(kind="pay", args=Pay, deadline=5)
     async def pay(job: awa.Job[Pay]) -> None:
         try:
-            await trio.sleep(1)
+            await trio.sleep(1)  # it is killed here
         finally:
             cleaned.append(job.attempt)
 
@@ -167,11 +167,8 @@ async def test_a_killed_handler_does_nothing_more_until_all_is_checked() -> None
         cleaned.clear()
         await client.enqueue(Pay(1))
 
-    line = next(
-        n
-        for n, text in enumerate(Path(__file__).read_text().splitlines(), 1)
-        if text == "            await trio.sleep(1)" and n > 100 + 40
-    )
+    source = Path(__file__).read_text().splitlines()
+    line = next(n for n, text in enumerate(source, 1) if text.endswith("# it is killed here"))
     await chaos.crash_everywhere(
         app,
         memory_client(app),
@@ -181,6 +178,74 @@ async def test_a_killed_handler_does_nothing_more_until_all_is_checked() -> None
     )
     assert at_check == [2], "the one that took over"
     assert cleaned == [2, 1]
+
+
+@virtual
+async def test_children_that_stage_and_attempts_that_fail_are_crashed_too() -> None:
+    app = awa.App()
+    app.task(kind="ship", args=Ship)(ship_it)
+
+    @app.task(kind="pay", args=Pay)
+    async def pay(job: awa.Job[Pay]) -> None:
+        async def child() -> None:
+            await trio.sleep(1)
+            job.enqueue_on_completion(Ship(job.args.order))
+
+        job.nursery.start_soon(child)
+        await trio.sleep(2)
+        if job.attempt == 1:
+            raise ConnectionError
+
+    await chaos.crash_everywhere(app, memory_client(app), begin, check)
+
+
+async def ship_it(job: awa.Job[Ship]) -> None: ...
+
+
+async def test_an_ordinary_function_is_crashed_around_its_thread() -> None:
+    app = awa.App()
+    app.task(kind="ship", args=Ship)(ship_it)
+
+    @app.task(kind="pay", args=Pay)
+    def pay(job: awa.Job[Pay]) -> None:
+        job.enqueue_on_completion(Ship(job.args.order))
+
+    survey = await chaos.crash_everywhere(
+        app, memory_client(app), begin, check, faults=[Fault.KILL]
+    )
+    assert not any(point.in_handler for point in survey.points)
+    assert survey.crashes == 6
+
+
+@virtual
+async def test_a_job_with_one_attempt_does_not_survive_and_that_is_said() -> None:
+    app = awa.App()
+    app.task(kind="ship", args=Ship)(ship_it)
+
+    @app.task(kind="pay", args=Pay, max_attempts=1)
+    async def pay(job: awa.Job[Pay]) -> None:
+        job.enqueue_on_completion(Ship(job.args.order))
+
+    with pytest.raises(chaos.Broken, match=r"kill after claim#1: AssertionError") as caught:
+        await chaos.crash_everywhere(app, memory_client(app), begin, check)
+    assert "kill after settle#1" not in str(caught.value)
+
+
+@virtual
+async def test_what_pytest_raises_says_after_what() -> None:
+    begun = 0
+
+    async def fail(client: awa.Client) -> None:
+        nonlocal begun
+        begun += 1
+        if begun > 1:
+            pytest.fail("no")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await chaos.crash_everywhere(
+            shop.app, memory_client(shop.app), begin, fail, resources={awa.Client: None}
+        )
+    assert caught.value.__notes__ == ["raised after kill after claim#1"]
 
 
 @virtual

@@ -35,7 +35,8 @@ _SUCCESSOR = Timings(poll_interval=0.05, rescue_interval=0.05, reconcile_interva
 #: Seconds in which the jobs must come to an end after a crash, on a clock that does not jump.
 PATIENCE = 60.0
 
-#: Seconds that a worker which was presumed dead stands still, unless all is done before.
+#: Seconds that a worker which was presumed dead stands still where it may hold locks, unless
+#: all is done before.
 STANDSTILL = 2.0
 
 #: Seconds that running attempts have when a worker is no longer needed.
@@ -158,6 +159,9 @@ async def crash_everywhere(
                 missed.append(name)
         except Exception as error:
             broken.append((name, error))
+        except BaseException as error:
+            error.add_note(f"raised after {name}")  # such as what pytest.fail raises
+            raise
     if broken:
         raise _report(broken, len(cells)) from broken[0][1]
     return Survey(tuple(points), len(cells), tuple(missed))
@@ -215,18 +219,25 @@ class _Runs:
                 try:
                     worker: Worker = await doomed.start(self._work, breaking, sabotage)
                     await self._until_settled(or_until=sabotage.struck)
-                    struck = sabotage.struck.is_set()
-                    if struck and fault is not Fault.DISCONNECT:
+                    if not sabotage.struck.is_set():
+                        # What is committed is seen before its worker has heard of it: its
+                        # last place may be yet to come.
+                        worker.stop()
+                        await _first_of(worker.wait_ended, sabotage.struck.wait)
+                    if sabotage.struck.is_set() and fault is not Fault.DISCONNECT:
                         if fault is Fault.KILL and name:
                             await cut_connections(self.client, named=name)
                         await self._take_over(released)
-                    await self._until_settled()
+                    elif not worker.health().stopping:
+                        await self._until_settled()
                     if not sabotage.killed():
                         # It goes on, and does whatever it still can.
                         if released is not None:
                             released.set()
                         worker.stop()
                         await worker.wait_ended()
+                    if await self._unsettled():
+                        await self._take_over(None)
                     await self.check(self.client)
                 except Exception as error:
                     failure = error
@@ -264,7 +275,7 @@ class _Runs:
         async with trio.open_nursery() as nursery:
             successor: Worker = await nursery.start(self._work, self.client, None)
             try:
-                if released is not None:
+                if released is not None and isinstance(self.client._backend, PgBackend):
                     with trio.move_on_after(STANDSTILL):
                         await self._until_settled()
                     released.set()
@@ -353,6 +364,18 @@ async def _beside() -> AsyncIterator[trio.Nursery]:
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Wait for whichever comes first."""
+
+    async def wait(one: Callable[[], Awaitable[object]]) -> None:
+        await one()
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for one in waits:
+            nursery.start_soon(wait, one)
 
 
 def prepared(app: App, sabotage: Sabotage | None) -> App:
