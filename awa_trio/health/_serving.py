@@ -1,14 +1,17 @@
 """HTTP for probes, and no more: one request per connection, and no patience.
 
 Whoever can reach the port can send anything, as slowly as they like. A head has at most
-8 KiB, a connection five seconds in all, and of connections there are at most sixty-four: the rest
-are closed as they come. Nothing of that costs the worker's jobs more than a few turns of the loop.
+8 KiB, a connection five seconds in all, and of connections there are at most sixty-four: for one more
+the oldest is closed, since what a probe asks is answered at once. Nothing of that costs the worker's
+jobs more than a few turns of the loop.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -78,7 +81,8 @@ async def serve(
     """
     h11 = _h11()
     listeners = await listen(bind) if isinstance(bind, str) else list(bind)
-    free = trio.CapacityLimiter(MOST)
+    #: Oldest first.
+    conversations: deque[trio.CancelScope] = deque()
 
     async def converse(stream: trio.SocketStream) -> None:
         def answered(request: Any) -> Answer:
@@ -88,18 +92,19 @@ async def serve(
                 worker.health(answer_within=answer_within),
             )
 
+        if len(conversations) >= MOST:
+            conversations.popleft().cancel(reason="awa_trio: there are too many")
         try:
-            free.acquire_nowait()
-        except trio.WouldBlock:
-            await trio.aclose_forcefully(stream)
-            return
-        try:
-            with trio.move_on_after(PATIENCE):
-                await _converse(stream, h11.Connection(h11.SERVER, MAX_HEAD), answered)
+            with trio.move_on_after(PATIENCE) as scope:
+                conversations.append(scope)
+                try:
+                    await _converse(stream, h11.Connection(h11.SERVER, MAX_HEAD), answered)
+                finally:
+                    with suppress(ValueError):  # it may have been the oldest
+                        conversations.remove(scope)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # whoever asked has gone
         finally:
-            free.release()
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
