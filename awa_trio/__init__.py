@@ -18,10 +18,10 @@ store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs
 from ._app.app import App as App
 from ._app.callbacks import Callbacks as Callbacks
 from ._app.client import Client as Client
-from ._app.client import Jobs as Jobs
 from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
 from ._app.dead_letters import DeadLetters as DeadLetters
+from ._app.jobs import Jobs as Jobs
 from ._app.joining import enqueue as enqueue
 from ._app.maintenance import StoragePart as StoragePart
 from ._app.maintenance import StorageStatus as StorageStatus
@@ -33,6 +33,9 @@ from ._app.rights import Rights as Rights
 from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
 from ._app.schema import Engine as Engine
+from ._app.workers import Activity as Activity
+from ._app.workers import Workers as Workers
+from ._core.activity import Latency as Latency
 from ._core.callbacks import CallbackAnswer as CallbackAnswer
 from ._core.codec import Codec as Codec
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason
@@ -69,6 +72,8 @@ from ._core.errors import UniqueConflict as UniqueConflict
 from ._core.errors import UnknownKind as UnknownKind
 from ._core.errors import WorkerCrashed as WorkerCrashed
 from ._core.errors import WrongEventLoop as WrongEventLoop
+from ._core.explaining import Explanation as Explanation
+from ._core.explaining import Reason as Reason
 from ._core.health import WorkerHealth as WorkerHealth
 from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
@@ -86,8 +91,11 @@ from ._core.results import WaitForCallback as WaitForCallback
 from ._core.settings import QueueSettings as QueueSettings
 from ._core.settings import Retention as Retention
 from ._core.settings import Timings as Timings
+from ._core.timeline import TimelineEntry as TimelineEntry
+from ._core.timeline import TimelineEvent as TimelineEvent
 from ._core.unique import UniqueOpts as UniqueOpts
 from ._core.unique import period_bucket as period_bucket
+from ._core.workers import WorkerRow as WorkerRow
 from ._publish import publish as _publish
 from ._runtime.completing import CompletionTransaction as CompletionTransaction
 from ._runtime.job import FollowUps as FollowUps
@@ -95,6 +103,7 @@ from ._runtime.job import Job as Job
 from ._runtime.job import Progress as Progress
 from ._runtime.worker import Worker as Worker
 from ._runtime.worker import WorkerStatistics as WorkerStatistics
+from ._seam.values import Backlog as Backlog
 from ._seam.values import Enqueued as Enqueued
 from ._version import __version__ as __version__
 

@@ -37,8 +37,12 @@ _HAS_RELATIONS = (
 #: The functions of the canonical engine that the segmented one goes on calling, for the jobs
 #: that have rows, and under which names.
 RENAMED = {
+    "ahead_of": "ahead_of_rows",
     "backlogs": "backlogs_of_rows",
+    "busy_queues": "busy_queues_of_rows",
     "claim": "claim_rows",
+    "count_jobs": "count_rows",
+    "ended": "ended_rows",
     "enqueue": "enqueue_row",
     "get_jobs": "get_rows",
     "has_committed": "has_committed_row",

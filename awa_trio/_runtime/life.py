@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -32,15 +32,26 @@ class Life:
       name: how people know the worker.
       timings: its lease.
       lost: called with the ID that was lost: whatever it held is someone else's.
+      queues: what it serves, which it says of itself.
+      kinds: what it runs, likewise.
     """
 
     def __init__(
-        self, store: WorkerStore, name: str, timings: Timings, lost: Callable[[int], None]
+        self,
+        store: WorkerStore,
+        name: str,
+        timings: Timings,
+        lost: Callable[[int], None],
+        *,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> None:
         self._store = store
         self._name = name
         self._timings = timings
         self._lost = lost
+        self._queues = queues
+        self._kinds = kinds
         self._id: int | None = None
         self._alive = trio.Event()
         self._over = trio.Event()
@@ -69,7 +80,9 @@ class Life:
         """
         sent = self.heartbeat.clock()
         with trio.fail_after(self._timings.call_timeout):
-            worker_id = await self._store.register(self._name, self._timings.lease)
+            worker_id = await self._store.register(
+                self._name, self._timings.lease, self._queues, self._kinds
+            )
         self._begun = sent
         self._over = trio.Event()
         self._id = worker_id

@@ -92,7 +92,7 @@ def assemble(
         if observers is not None:
             observers.tell(Fenced(worker_id))
 
-    life = Life(store, name, timings, lost)
+    life = Life(store, name, timings, lost, queues=list(queues), kinds=list(kinds))
     finalizer = Finalizer(store, ledger, timings, random, observers=observers)
     dispatcher = Dispatcher(
         store,

@@ -20,10 +20,13 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import NoReturn, Protocol
 
+from .._core.activity import Figures
+from .._core.explaining import Facts
 from .._core.job import JobDetails, PreparedInsert
 from .._core.plan import Plan
 from .._core.request import Replacements
 from .._core.settings import Retention
+from .._core.workers import WorkerRow
 from .hearing import Hear
 from .values import (
     Backlog,
@@ -81,8 +84,21 @@ class Joined(Protocol):
 class Working(Protocol):
     """Running jobs."""
 
-    async def register(self, name: str, lease: float) -> int:
-        """Begin the life of a worker; return its ID, which is never used again."""
+    async def register(
+        self,
+        name: str,
+        lease: float,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> int:
+        """Begin the life of a worker; return its ID, which is never used again.
+
+        Args:
+          name: for people.
+          lease: seconds without a beat after which it is presumed dead.
+          queues: what it serves, for people; None: it does not say.
+          kinds: what it can run, likewise.
+        """
         ...
 
     async def unregister(self, worker: int) -> None:
@@ -302,7 +318,7 @@ class Resolving(Protocol):
 
 
 class Inspecting(Protocol):
-    """Looking at jobs."""
+    """Looking at jobs, and at who runs them."""
 
     async def get(self, ids: Sequence[int]) -> list[JobDetails]:
         """The jobs that exist, in no order."""
@@ -319,6 +335,42 @@ class Inspecting(Protocol):
 
     async def holder(self, unique_key: bytes) -> int | None:
         """The job that holds a unique key; None if none does."""
+        ...
+
+    async def count(self, wanted: JobFilter, most: int) -> int:
+        """How many jobs there are of a sort; ``most`` means at least so many."""
+        ...
+
+    async def follow_ups(self, job_id: int, most: int) -> list[JobDetails]:
+        """The jobs inserted with the settlements of a job, by ID, as far as they are found.
+
+        Args:
+          job_id: the job.
+          most: jobs to look at, to either side of each moment at which it was settled.
+        """
+        ...
+
+    async def facts(self, job_id: int, most: int) -> Facts | None:
+        """What there is to know about why a job has not run; None if there is none.
+
+        Args:
+          job_id: the job.
+          most: jobs to count ahead of it.
+        """
+        ...
+
+    async def workers(self, most: int) -> list[WorkerRow]:
+        """The workers there are, and those fenced lately, by ID."""
+        ...
+
+    async def activity(self, seconds: float, most: int) -> Figures:
+        """What has happened to jobs in the last seconds.
+
+        Args:
+          seconds: how far to look back.
+          most: jobs to look at in each state that they ended in; where more have ended, the
+              figures are of a shorter time.
+        """
         ...
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:

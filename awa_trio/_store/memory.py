@@ -17,13 +17,16 @@ from typing import NoReturn
 import anyio
 import attrs
 
+from .._core.activity import Figures, percentiles
 from .._core.errors import ConfigurationError
+from .._core.explaining import Facts
 from .._core.instants import count
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.request import Replacements
 from .._core.settings import Retention
+from .._core.workers import WorkerRow
 from .._seam.errors import Fenced, KeyTaken
 from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconnected
 from .._seam.protocol import Joined
@@ -56,8 +59,12 @@ KEPT_ERRORS = 25
 
 @attrs.define
 class _Worker:
+    name: str
     lease: float
     beat_at: float
+    started_at: float
+    queues: tuple[str, ...] | None
+    kinds: tuple[str, ...] | None
     fenced_at: float | None = None
 
 
@@ -151,11 +158,24 @@ class MemoryStore:
 
     # ---- working
 
-    async def register(self, name: str, lease: float) -> int:
+    async def register(
+        self,
+        name: str,
+        lease: float,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> int:
         """See `_seam.protocol.Working`."""
         await anyio.lowlevel.checkpoint()
         worker = next(self._worker_ids)
-        self._workers[worker] = _Worker(lease, self._clock())
+        self._workers[worker] = _Worker(
+            name,
+            lease,
+            self._clock(),
+            self._clock(),
+            None if queues is None else tuple(queues),
+            None if kinds is None else tuple(kinds),
+        )
         return worker
 
     async def unregister(self, worker: int) -> None:
@@ -732,11 +752,9 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         return self._claims.get(unique_key)
 
-    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
-        """See `_seam.protocol.Inspecting`."""
-        await anyio.lowlevel.checkpoint()
-        rows = [
-            copy.copy(row)
+    def _wanted(self, wanted: JobFilter) -> list[JobDetails]:
+        return [
+            row
             for row in sorted(self._jobs.values(), key=lambda row: -row.id)
             if (wanted.states is None or row.state in wanted.states)
             and (wanted.kind is None or row.kind == wanted.kind)
@@ -744,6 +762,150 @@ class MemoryStore:
             and (wanted.tag is None or wanted.tag in row.tags)
             and (wanted.before_id is None or row.id < wanted.before_id)
         ]
+
+    async def count(self, wanted: JobFilter, most: int) -> int:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return len(self._wanted(wanted)[:most])
+
+    async def follow_ups(self, job_id: int, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        return [copy.copy(r) for r in self._jobs.values() if r.triggered_by == job_id]
+
+    async def facts(self, job_id: int, most: int) -> Facts | None:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        row = self._jobs.get(job_id)
+        if row is None:
+            return None
+        now = self._now()
+        alive = [worker for worker in self._workers.values() if self._alive(worker)]
+        serving = [w for w in alive if w.queues is None or row.queue in w.queues]
+        knowing = [w for w in serving if w.kinds is None or row.kind in w.kinds]
+        owner = None if row.worker_id is None else self._workers.get(row.worker_id)
+        alike = [
+            other
+            for other in self._jobs.values()
+            if row.ordering_key is not None
+            and (other.queue, other.ordering_key) == (row.queue, row.ordering_key)
+        ]
+        taken = next((other for other in alike if other.state in HELD), None)
+        heads = [(other.run_at, other.id) for other in alike if other.state in WAITING]
+        holder = self._claims.get(row.unique_key or b"")
+        return Facts(
+            copy.copy(row),
+            now,
+            len(alive),
+            len(serving),
+            len(knowing),
+            None if owner is None else owner.name,
+            None if owner is None else self._clock() - owner.beat_at,
+            None if owner is None else owner.lease,
+            None if owner is None else owner.fenced_at is not None,
+            None if taken is None else taken.id,
+            None if taken is None else taken.state,
+            min(heads)[1] if heads else None,
+            None if holder == job_id else holder,
+            min(self._ahead_of(row), most),
+            most,
+        )
+
+    def _alive(self, worker: _Worker) -> bool:
+        return worker.fenced_at is None and self._clock() - worker.beat_at <= worker.lease
+
+    def _ahead_of(self, row: JobDetails) -> int:
+        if row.state not in WAITING or row.ordering_key is not None:
+            return 0
+        return sum(
+            other.state in WAITING
+            and other.ordering_key is None
+            and (other.queue, other.kind, other.priority) == (row.queue, row.kind, row.priority)
+            and (other.run_at, other.id) < (row.run_at, row.id)
+            and other.run_at <= self._now()
+            for other in self._jobs.values()
+        )
+
+    async def workers(self, most: int) -> list[WorkerRow]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        now = self._clock()
+        rows = []
+        for worker_id, found in self._workers.items():
+            states = [row.state for row in self._jobs.values() if row.worker_id == worker_id]
+            rows.append(
+                WorkerRow(
+                    worker_id,
+                    found.name,
+                    EPOCH + timedelta(seconds=found.started_at),
+                    EPOCH + timedelta(seconds=found.beat_at),
+                    now - found.beat_at,
+                    found.lease,
+                    found.fenced_at is not None,
+                    states.count(JobState.RUNNING),
+                    states.count(JobState.WAITING_EXTERNAL),
+                    found.queues,
+                    found.kinds,
+                    tuple(
+                        duty
+                        for duty, (who, until) in sorted(self._leaders.items())
+                        if who == worker_id and until >= now
+                    ),
+                )
+            )
+        return rows[:most]
+
+    async def activity(self, seconds: float, most: int) -> Figures:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        now = self._now()
+        since = now - timedelta(seconds=seconds)
+        ended = sorted(
+            (
+                row
+                for row in self._jobs.values()
+                if row.finalized_at and row.finalized_at > since
+            ),
+            key=lambda row: (row.finalized_at or now, row.id),
+            reverse=True,
+        )
+        for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED):
+            latest = [row.finalized_at for row in ended if row.state is state][:most]
+            if len(latest) == most:
+                since = max(since, latest[-1] or since)
+        ended = [row for row in ended if row.finalized_at and row.finalized_at >= since]
+        states = [row.state for row in ended]
+        pickups, runs = [], []
+        for row in ended:
+            if row.state is JobState.COMPLETED and row.attempted_at and row.finalized_at:
+                pickups.append(max(0.0, (row.attempted_at - row.run_at).total_seconds()))
+                runs.append((row.finalized_at - row.attempted_at).total_seconds())
+        failures = sorted(
+            (row for row in self._jobs.values() if row.state is JobState.FAILED),
+            key=lambda row: (row.finalized_at or now, row.id),
+            reverse=True,
+        )
+        queues = {row.queue for row in self._jobs.values() if row.state in WAITING}
+        for worker in self._workers.values():
+            if self._alive(worker):
+                queues.update(worker.queues or ())
+        return Figures(
+            now,
+            (now - since).total_seconds(),
+            states.count(JobState.COMPLETED),
+            states.count(JobState.FAILED),
+            states.count(JobState.CANCELLED),
+            percentiles(pickups),
+            percentiles(runs),
+            max(self._jobs, default=None),
+            tuple(row.id for row in failures[:10]),
+            tuple(sorted(queues)),
+        )
+
+    async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        rows = [copy.copy(row) for row in self._wanted(wanted)]
         return rows[:most]
 
     # ---- hearing

@@ -17,7 +17,9 @@ import anyio
 import psycopg
 from psycopg.types.numeric import Int4, Int8
 
+from .._core.activity import Figures, Latency
 from .._core.errors import ConfigurationError
+from .._core.explaining import Facts
 from .._core.instants import instant
 from .._core.job import JobDetails, JobState, PreparedInsert
 from .._core.job_errors import job_errors
@@ -25,6 +27,7 @@ from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.request import Replacements
 from .._core.settings import Retention
+from .._core.workers import WorkerRow
 from .._pg import arrays
 from .._pg.listener import Listener
 from .._seam.hearing import (
@@ -81,7 +84,7 @@ def call(function: str, parameters: int) -> bytes:
 
 ENQUEUE = call("enqueue", 13)
 ENQUEUE_MANY = call("enqueue_many", 13)
-REGISTER = call("register", 2)
+REGISTER = call("register", 4)
 UNREGISTER = call("unregister", 1)
 TELL = (
     b"SELECT pg_catalog.pg_notify('awa:jobs', queue)"
@@ -119,6 +122,12 @@ LIST_DEAD_LETTERS = call("list_dead_letters", 6)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
 PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 BACKLOGS = call("backlogs", 2)
+COUNT = call("count_jobs", 5)
+FOLLOW_UPS = call("follow_ups", 2)
+FACTS = b"SELECT * FROM awa.job_facts($1, $2) AS f CROSS JOIN awa.get_jobs(ARRAY[$1]) AS g"
+"""In one snapshot."""
+WORKERS = call("list_workers", 1)
+ACTIVITY = call("activity", 2)
 
 
 async def database_identity(connection: psycopg.AsyncConnection[Any]) -> str:
@@ -165,9 +174,16 @@ class SqlStore:
 
     # ---- working
 
-    async def register(self, name: str, lease: float) -> int:
+    async def register(
+        self,
+        name: str,
+        lease: float,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> int:
         """See `_seam.protocol.Working`."""
-        return cast("int", await self._value(REGISTER, (name, float(lease))))
+        said = [None if names is None else arrays.texts(names) for names in (queues, kinds)]
+        return cast("int", await self._value(REGISTER, (name, float(lease), *said)))
 
     async def unregister(self, worker: int) -> None:
         """See `_seam.protocol.Working`."""
@@ -389,19 +405,46 @@ class SqlStore:
         """See `_seam.protocol.Inspecting`."""
         return cast("int | None", await self._value(HOLDER, (unique_key,)))
 
+    async def count(self, wanted: JobFilter, most: int) -> int:
+        """See `_seam.protocol.Inspecting`."""
+        return cast("int", await self._value(COUNT, (*_sort(wanted), Int4(most))))
+
+    async def follow_ups(self, job_id: int, most: int) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(FOLLOW_UPS, (Int8(job_id), Int4(most)))
+        return [found for found in map(_details, rows) if found.triggered_by == job_id]
+
+    async def facts(self, job_id: int, most: int) -> Facts | None:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(FACTS, (Int8(job_id), Int4(most)))
+        return _facts(rows[0], most) if rows else None
+
+    async def workers(self, most: int) -> list[WorkerRow]:
+        """See `_seam.protocol.Inspecting`."""
+        return [_worker(row) for row in await self._rows(WORKERS, (Int4(most),))]
+
+    async def activity(self, seconds: float, most: int) -> Figures:
+        """See `_seam.protocol.Inspecting`."""
+        [row] = await self._rows(ACTIVITY, (float(seconds), Int4(most)))
+        present, looked, *counts, pickup, run, newest, failures, queues = row
+        completed, failed, cancelled = counts
+        return Figures(
+            instant(present),
+            looked,
+            completed,
+            failed,
+            cancelled,
+            Latency.of(pickup),
+            Latency.of(run),
+            newest,
+            tuple(failures),
+            tuple(queues),
+        )
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
-        rows = await self._rows(
-            LIST,
-            (
-                None if wanted.states is None else arrays.texts(wanted.states),
-                wanted.kind,
-                wanted.queue,
-                wanted.tag,
-                None if wanted.before_id is None else Int8(wanted.before_id),
-                Int4(most),
-            ),
-        )
+        before_id = None if wanted.before_id is None else Int8(wanted.before_id)
+        rows = await self._rows(LIST, (*_sort(wanted), before_id, Int4(most)))
         return [_details(row) for row in rows]
 
 
@@ -452,6 +495,11 @@ class JoinedTransaction:
             # What it wrote until then is committed, or gone; the rest must not go its own way.
             self._block.refuse_another()
         return _settled([plan], *row)[0]
+
+
+def _sort(wanted: JobFilter) -> tuple[Any, ...]:
+    states = None if wanted.states is None else arrays.texts(wanted.states)
+    return (states, wanted.kind, wanted.queue, wanted.tag)
 
 
 def _which(wanted: DeadLetterFilter) -> tuple[Any, ...]:
@@ -582,6 +630,47 @@ def _details(row: Sequence[Any]) -> JobDetails:
     known = job_errors(errors)
     own = [progress, answer, JobState(state), known, worker, *instants, held, states]
     return JobDetails(*facts, *own, *[output, dead_letter, token, until])
+
+
+def _facts(row: Sequence[Any], most: int) -> Facts:
+    present, alive, serving, knowing, worker, silent, lease, fenced = row[:8]
+    taken_by, taken_state, head, holder, ahead = row[8:13]
+    return Facts(
+        _details(row[13:]),
+        instant(present),
+        alive,
+        serving,
+        knowing,
+        worker,
+        silent,
+        lease,
+        fenced,
+        taken_by,
+        None if taken_state is None else JobState(taken_state),
+        head,
+        holder,
+        ahead,
+        most,
+    )
+
+
+def _worker(row: Sequence[Any]) -> WorkerRow:
+    worker_id, name, started, beat, *facts, queues, kinds, duties = row
+    silent, lease, fenced, running, waiting = facts
+    return WorkerRow(
+        worker_id,
+        name,
+        instant(started),
+        instant(beat),
+        silent,
+        lease,
+        fenced,
+        running,
+        waiting,
+        None if queues is None else tuple(queues),
+        None if kinds is None else tuple(kinds),
+        tuple(duties),
+    )
 
 
 class SqlPulse:

@@ -1,4 +1,5 @@
--- 0002: what a job keeps besides its arguments: callbacks, progress, output, dead letters.
+-- 0002: what a job keeps besides its arguments: callbacks, progress, output, dead letters. And
+-- what a worker says of itself.
 
 ALTER TABLE awa.jobs
     ADD COLUMN callback_until  timestamptz,
@@ -86,7 +87,14 @@ ALTER TYPE awa.job
     ADD ATTRIBUTE callback_token  text,
     ADD ATTRIBUTE callback_until  timestamptz;
 
+ALTER TABLE awa.workers
+    ADD COLUMN queues text[],
+    ADD COLUMN kinds  text[];
+COMMENT ON COLUMN awa.workers.queues IS
+    'The queues it serves, and in kinds what it can run; for people, and null if it did not say.';
+
 -- Their parameters or results change. A new database has none of them yet.
+DROP FUNCTION IF EXISTS awa.register(text, double precision);
 DROP FUNCTION IF EXISTS awa.settle(
     bigint, int, boolean, bigint[], bigint[], awa.job_state[], awa.job_state[], int[],
     double precision[], text[], text[], int[], text[], text[], json[], smallint[], smallint[], json[],
