@@ -22,6 +22,7 @@ from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
 from ._app.dead_letters import DeadLetters as DeadLetters
 from ._app.jobs import Jobs as Jobs
+from ._app.jobs import Many as Many
 from ._app.joining import enqueue as enqueue
 from ._app.maintenance import StoragePart as StoragePart
 from ._app.maintenance import StorageStatus as StorageStatus

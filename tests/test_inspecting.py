@@ -59,6 +59,11 @@ async def child(job: awa.Job[Child]) -> None:
     pass
 
 
+@app.on_cancelled(Parent)
+def told_of_cancel(args: Parent, job: awa.JobRow, reason: str) -> Child:
+    return Child(5)
+
+
 @app.on_exhausted(Parent)
 def told(args: Parent, job: awa.JobRow, error: str) -> Child:
     return Child(3)
@@ -108,8 +113,8 @@ async def test_follow_ups_are_found_both_ways(client: awa.Client) -> None:
 async def test_follow_ups_of_an_attempt_that_left_another_are_found(client: awa.Client) -> None:
     job_id = await work(client, Parent("is retried"))
     await client.jobs.cancel(job_id)
-    [found] = await client.jobs.follow_ups(job_id)
-    assert found.args_json == {"n": 4}
+    found = await client.jobs.follow_ups(job_id)
+    assert [job.args_json for job in found] == [{"n": 4}, {"n": 5}]
 
 
 # ---- why a job has not run
@@ -242,3 +247,68 @@ async def test_activity_counts_what_ended(client: awa.Client) -> None:
         "children": 2,
         "deep": 1,
     }
+
+
+# ---- many at once
+
+
+async def test_many_are_cancelled_by_filter_in_batches(
+    client: awa.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awa_trio._app.jobs.CHUNK", 3)
+    ids = [(await client.enqueue(Plain(n), tags=["bad"])).id for n in range(7)]
+    later = (await client.enqueue(Plain(8), run_at=LATER, tags=["bad"])).id
+    other = (await client.enqueue(Plain(9))).id
+    done = (await client.enqueue(Plain(10), tags=["bad"], priority=1)).id
+    assert await work_one(app, client)
+    seen: list[awa.Many] = []
+    assert await client.jobs.count(tag="bad") == 9
+    assert await client.jobs.count(tag="bad", most=4) == 4
+    many = await client.jobs.cancel_many(tag="bad", reason="a bad batch", watch=seen.append)
+    assert many == awa.Many(8, 0) == seen[-1]
+    assert [one.done for one in seen] == [3, 6, 8]
+    for job_id in (*ids, later):
+        job = await client.jobs.get(job_id)
+        assert job.state is awa.JobState.CANCELLED
+        assert "a bad batch" in job.errors[-1].error
+    assert (await client.jobs.get(other)).state is awa.JobState.AVAILABLE
+    assert (await client.jobs.get(done)).state is awa.JobState.COMPLETED
+    assert await client.jobs.cancel_many(tag="bad") == awa.Many(0, 0)
+
+
+async def test_many_fire_what_is_registered_for_them(client: awa.Client) -> None:
+    for n in range(3):
+        await client.enqueue(Parent(str(n)))
+    assert (await client.jobs.cancel_many(kind="parent")).done == 3
+    assert await client.jobs.count(kind="child") == 3
+    assert (await client.jobs.cancel_many(kind="child", without_follow_ups=True)).done == 3
+
+
+async def test_many_run_again_but_those_whose_key_is_taken(
+    client: awa.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awa_trio._app.jobs.CHUNK", 4)
+    failed = []
+    for n in range(6):
+        failed.append((await client.enqueue(Parent("fails"), unique_opts={"by_args": False}
+                                            if n == 2 else None)).id)  # fmt: skip
+        assert await work_one(app, client, queue="default")
+    holder = await client.enqueue(Parent("fails"), unique_opts={"by_args": False})
+    assert holder.inserted
+    assert await client.jobs.retry_many(kind="parent") == awa.Many(5, 1)
+    assert (await client.jobs.get(failed[2])).state is awa.JobState.FAILED
+    states = {(await client.jobs.get(n)).state for n in failed if n != failed[2]}
+    assert states == {awa.JobState.AVAILABLE}
+    due = [(await client.jobs.get(n)).run_at for n in failed if n != failed[2]]
+    assert due == sorted(due)
+
+
+@pytest.mark.parametrize("method", ["cancel_many", "retry_many"])
+async def test_many_must_be_meant(method: str) -> None:
+    async with client_on("memory", None, app) as client:  # type: ignore[arg-type]
+        call = getattr(client.jobs, method)
+        for wrong in ({}, {"everything": True, "kind": "k"}, {"state": "completed"}):
+            with pytest.raises(ValueError, match=method):
+                await call(**wrong)
+        with pytest.raises(TypeError):
+            await call(everything="no")

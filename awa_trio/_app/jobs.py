@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import anyio
+import attrs
 
 from .._core.arguments import MAX_INT4, check_type, check_whole
 from .._core.errors import InvalidTransition, JobNotFound
 from .._core.explaining import Explanation, explain
 from .._core.job import JobDetails, JobState
-from .._core.outcome import CancelRequested, RetryRequested
+from .._core.outcome import CancelRequested, Requested, RetryRequested
 from .._core.timeline import TimelineEntry, timeline
 from .._core.unique import UniqueOpts
 from .._seam.protocol import Store
@@ -29,6 +30,25 @@ NEAR = 5_000
 
 #: Jobs that are counted ahead of one.
 AHEAD = 10_000
+
+
+#: Jobs in one transaction of a bulk operation: it holds their locks.
+CHUNK = 500
+
+
+#: How often a job of it is tried that moves on each time, from state to state.
+TRIES = 3
+
+
+@attrs.frozen
+class Many:
+    """What became of an operation on many jobs."""
+
+    done: int
+    """The jobs it was done to."""
+    left: int
+    """Those that were meant, and left as they are: they moved meanwhile, or another job holds
+    their unique key."""
 
 
 @final
@@ -285,6 +305,134 @@ class Jobs:
             if await self._mover.move(job, RetryRequested()):
                 return
 
+    async def cancel_many(
+        self,
+        *,
+        state: JobState | str | Sequence[JobState | str] | None = None,
+        kind: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        everything: bool = False,
+        reason: str = "cancelled by an operator",
+        without_follow_ups: bool = False,
+        watch: Callable[[Many], object] | None = None,
+    ) -> Many:
+        """Cancel jobs that have not ended, as `cancel`; return to how many it was done.
+
+        The newest first, in transactions of 500: one that fails or is cancelled on the way
+        has done a part, and can be called again. Those enqueued meanwhile are left alone.
+
+        Args:
+          state: only jobs in this state, or in one of these. Default, those that wait,
+              run, or wait for a callback.
+          kind: only of this kind.
+          queue: only of this queue.
+          tag: only with this tag.
+          everything: all of them; required where nothing else is given.
+          reason: as for `cancel`.
+          without_follow_ups: as for `cancel`.
+          watch: called after each transaction, with what is done so far.
+
+        Raises:
+          ValueError: nothing says which, or something beside ``everything``; no such state,
+              one that is an end, or a value that no job can have.
+          FollowUpsUnknown: as `cancel`, of one of them; those before are done.
+          FollowUpError: likewise.
+          TypeError: a value is of another type.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        check_type("reason", reason, str)
+        check_type("without_follow_ups", without_follow_ups, bool)
+        wanted = _many("cancel_many", everything, CANCELLED_FROM, state, kind, queue, tag)
+        if state is None:
+            wanted = attrs.evolve(wanted, states=CANCELLED_FROM)
+
+        async def page(last: JobDetails | None) -> list[JobDetails]:
+            before_id = None if last is None else last.id
+            return await self._store.list(attrs.evolve(wanted, before_id=before_id), CHUNK)
+
+        ended = CancelRequested(reason)
+        return await self._in_chunks("cancelling jobs", page, ended, without_follow_ups, watch)
+
+    async def retry_many(
+        self,
+        *,
+        state: JobState | str | Sequence[JobState | str] | None = None,
+        kind: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        everything: bool = False,
+        watch: Callable[[Many], object] | None = None,
+    ) -> Many:
+        """Let jobs run again, as `retry`; return to how many it was done.
+
+        The oldest first, in transactions of 500: one that fails or is cancelled on the way
+        has done a part, and can be called again. One whose unique key another job holds is
+        left as it is.
+
+        Args:
+          state: only jobs in this state, or in one of these; those that were cancelled, or
+              are to run later, only if asked for. Default, those that failed.
+          kind: only of this kind.
+          queue: only of this queue.
+          tag: only with this tag.
+          everything: all that failed; required where nothing else is given.
+          watch: as for `cancel_many`.
+
+        Raises:
+          ValueError: nothing says which, or something beside ``everything``; no such state,
+              one that nothing is retried from, or a value that no job can have.
+          TypeError: a value is of another type.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        wanted = _many("retry_many", everything, _RETRIED_FROM, state, kind, queue, tag)
+        if state is None:
+            wanted = attrs.evolve(wanted, states=(JobState.FAILED,))
+
+        async def page(last: JobDetails | None) -> list[JobDetails]:
+            after_id = 0 if last is None else last.id
+            return await self._store.list_from(wanted, CHUNK, after_id=after_id)
+
+        return await self._in_chunks("retrying jobs", page, RetryRequested(), True, watch)
+
+    async def _in_chunks(
+        self,
+        doing: str,
+        page: Callable[[JobDetails | None], Awaitable[builtins.list[JobDetails]]],
+        ended: Requested,
+        without_follow_ups: bool,
+        watch: Callable[[Many], object] | None,
+    ) -> Many:
+        so_far, last = Many(0, 0), None
+        while True:
+            with public_errors(doing):
+                jobs = await page(last)
+            if not jobs:
+                return so_far
+            last = jobs[-1]
+            done = await self._move_many(doing, jobs, ended, without_follow_ups)
+            so_far = Many(so_far.done + done, so_far.left + len(jobs) - done)
+            if watch is not None:
+                watch(so_far)
+
+    async def _move_many(
+        self, doing: str, jobs: Sequence[JobDetails], ended: Requested, without_follow_ups: bool
+    ) -> int:
+        """Move jobs, and once more those that have moved on; how many it was done to."""
+        done = 0
+        allowed = CANCELLED_FROM if isinstance(ended, CancelRequested) else _RETRIED_FROM
+        for _ in range(TRIES):
+            moved = await self._mover.move_many(
+                jobs, ended, without_follow_ups=without_follow_ups
+            )
+            done += moved.count(True)
+            stale = [job.id for job, one in zip(jobs, moved, strict=True) if one is False]
+            if not stale:
+                break
+            with public_errors(doing):
+                jobs = [job for job in await self._store.get(stale) if job.state in allowed]
+        return done
+
     async def wait(self, job_id: int) -> JobDetails:
         """Wait until a job has completed, failed or been cancelled; return it.
 
@@ -314,6 +462,36 @@ _RETRIED_FROM = frozenset(
         JobState.WAITING_EXTERNAL,
     }
 )
+
+
+#: States that there is something to cancel in.
+CANCELLED_FROM = tuple(state for state in JobState if not state.terminal)
+
+
+def _many(
+    method: str,
+    everything: bool,
+    states: Collection[JobState],
+    state: JobState | str | Sequence[JobState | str] | None,
+    kind: str | None,
+    queue: str | None,
+    tag: str | None,
+) -> JobFilter:
+    # What is true enough for Python, such as "no", would mean all of them.
+    check_type("everything", everything, bool)
+    wanted = _filter(state, kind, queue, tag)
+    filtered = wanted != JobFilter()
+    if filtered == everything:
+        raise ValueError(
+            f"{method}: give a filter or everything=True, not both"
+            if everything
+            else f"{method}: give state=, kind=, queue= or tag=; or everything=True for all of them"
+        )
+    for one in wanted.states or ():
+        if one not in states:
+            allowed = ", ".join(one for one in JobState if one in states)
+            raise ValueError(f"{method}: not from state {one.value!r}; there are {allowed}")
+    return wanted
 
 
 def _filter(

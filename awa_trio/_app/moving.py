@@ -9,7 +9,7 @@ Source: ADR 0002 and 0013 of this project.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from .._core import events
@@ -72,14 +72,56 @@ class Mover:
           TypeError: ``without_follow_ups`` is no bool.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
+        plan = finish(self._plan(job, ended, without_follow_ups))
+        try:
+            [applied] = await self._apply([plan], f"moving job {job.id}", strict)
+        except KeyTaken as error:
+            raise UniqueConflict(job.id, error.holder_id) from error
+        return applied
+
+    async def move_many(
+        self, jobs: Sequence[JobDetails], ended: Requested, *, without_follow_ups: bool = False
+    ) -> list[bool | None]:
+        """Apply to many rows, in one transaction, what is decided from each as it was read.
+
+        Where one of them needs a unique key that another job holds, half of them at a time,
+        until it is alone, and left as it is.
+
+        Returns:
+          For each, whether it was moved, which it was not if it has moved since it was
+          read; None if another job holds its unique key.
+
+        Raises:
+          FollowUpsUnknown: as `move`, of any of them; nothing has changed.
+          FollowUpError: likewise.
+          TypeError: ``without_follow_ups`` is no bool.
+          DatabaseUnavailable: PostgreSQL could not be reached; a part may have been moved.
+        """
+        plans = [self._plan(job, ended, without_follow_ups) for job in jobs]
+        return await self._apply_apart(plans)
+
+    async def _apply_apart(self, plans: Sequence[Plan]) -> list[bool | None]:
+        if not plans:
+            return []
+        try:
+            return list(await self._apply(plans, "moving jobs", strict=True))
+        except KeyTaken:
+            if len(plans) == 1:
+                return [None]
+        half = len(plans) // 2
+        return [
+            *await self._apply_apart(plans[:half]),
+            *await self._apply_apart(plans[half:]),
+        ]
+
+    def _plan(self, job: JobDetails, ended: Requested, without_follow_ups: bool) -> Plan:
         check_type("without_follow_ups", without_follow_ups, bool)
-        doing = f"moving job {job.id}"
         if (
             not without_follow_ups
             and outcome_of(ended, settle(ended, NOTHING_STAGED, job)) is not None
             and not self._registry.knows_follow_ups(job.kind)
         ):
-            raise FollowUpsUnknown(doing, job.kind, self._has_app)
+            raise FollowUpsUnknown(f"moving job {job.id}", job.kind, self._has_app)
         try:
             plan = self._planner.plan(ended, job, without_follow_ups=without_follow_ups)
         except FollowUpError as error:
@@ -88,14 +130,22 @@ class Mover:
                 f", so job {job.id} was left as it is; mend it, or say without_follow_ups=True",
             ) from error.__cause__
         assert plan is not None
-        try:
-            with public_errors(doing):
-                [settled] = await self._store.settle(
-                    [finish(plan)], worker=None, patience=CALL_TIMEOUT, strict=strict
-                )
-        except KeyTaken as error:
-            raise UniqueConflict(job.id, error.holder_id) from error
-        if settled.applied and self._observers is not None:
-            made = [(one.id, one.holder_id) for one in settled.insertions]
-            self._observers.tell(events.settled(plan, made))
-        return settled.applied
+        return plan
+
+    async def _apply(self, plans: Sequence[Plan], doing: str, strict: bool) -> list[bool]:
+        """Apply plans in one transaction; which of them held.
+
+        Raises:
+          KeyTaken: one needs a unique key that another job holds, and ``strict``.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        with public_errors(doing):
+            answers = await self._store.settle(
+                plans, worker=None, patience=CALL_TIMEOUT, strict=strict
+            )
+        if self._observers is not None:
+            for plan, settled in zip(plans, answers, strict=True):
+                if settled.applied:
+                    made = [(one.id, one.holder_id) for one in settled.insertions]
+                    self._observers.tell(events.settled(plan, made))
+        return [settled.applied for settled in answers]

@@ -373,6 +373,18 @@ class Inspecting(Protocol):
         """
         ...
 
+    async def list_from(
+        self, wanted: JobFilter, most: int, *, after_id: int = 0
+    ) -> list[JobDetails]:
+        """A page of jobs, oldest first; of those that may be retried, no others.
+
+        Args:
+          wanted: which; ``before_id`` is not looked at.
+          most: how many.
+          after_id: only those with a greater ID: the next page.
+        """
+        ...
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """A page of jobs, newest first."""
         ...

@@ -902,6 +902,14 @@ class MemoryStore:
             tuple(sorted(queues)),
         )
 
+    async def list_from(
+        self, wanted: JobFilter, most: int, *, after_id: int = 0
+    ) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        rows = [copy.copy(row) for row in reversed(self._wanted(wanted)) if row.id > after_id]
+        return rows[:most]
+
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
         await anyio.lowlevel.checkpoint()

@@ -122,6 +122,7 @@ LIST_DEAD_LETTERS = call("list_dead_letters", 6)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
 PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 BACKLOGS = call("backlogs", 2)
+LIST_FROM = call("list_from", 6)
 COUNT = call("count_jobs", 5)
 FOLLOW_UPS = call("follow_ups", 2)
 FACTS = b"SELECT * FROM awa.job_facts($1, $2) AS f CROSS JOIN awa.get_jobs(ARRAY[$1]) AS g"
@@ -440,6 +441,13 @@ class SqlStore:
             tuple(failures),
             tuple(queues),
         )
+
+    async def list_from(
+        self, wanted: JobFilter, most: int, *, after_id: int = 0
+    ) -> list[JobDetails]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(LIST_FROM, (*_sort(wanted), Int8(after_id), Int4(most)))
+        return [_details(row) for row in rows]
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
