@@ -17,6 +17,7 @@ store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs
 
 from ._app.app import App as App
 from ._app.callbacks import Callbacks as Callbacks
+from ._app.checking import check as check
 from ._app.client import Client as Client
 from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
@@ -38,6 +39,8 @@ from ._app.workers import Activity as Activity
 from ._app.workers import Workers as Workers
 from ._core.activity import Latency as Latency
 from ._core.callbacks import CallbackAnswer as CallbackAnswer
+from ._core.checking import Finding as Finding
+from ._core.checking import Severity as Severity
 from ._core.codec import Codec as Codec
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason
 from ._core.errors import AwaError as AwaError

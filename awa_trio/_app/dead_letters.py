@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NoReturn, final
 
-from .._core.arguments import check_type
+from .._core.arguments import MAX_INT4, check_type, check_whole
 from .._core.dead_letters import DeadLetterReason
 from .._core.errors import InvalidTransition, JobNotFound, UniqueConflict
 from .._core.job import JobDetails
@@ -61,6 +61,32 @@ class DeadLetters:
         wanted = _wanted(queue, kind, reason, before_id=before_id)
         with public_errors("listing dead letters"):
             return await self._store.list_dead_letters(wanted, limit)
+
+    async def count(
+        self,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        reason: DeadLetterReason | str | None = None,
+        most: int = 100_000,
+    ) -> int:
+        """Count dead letters, up to a number.
+
+        Args:
+          queue: only of this queue.
+          kind: only of this kind.
+          reason: only with this reason.
+          most: where to stop: the answer ``most`` means at least so many.
+
+        Raises:
+          ValueError: no such reason, ``most`` below 1, or a value that no job can have.
+          TypeError: a value is of another type.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        check_whole("most", most, most=MAX_INT4)
+        wanted = _wanted(queue, kind, reason)
+        with public_errors("counting dead letters"):
+            return await self._store.count_dead_letters(wanted, most)
 
     async def get(self, job_id: int) -> JobDetails:
         """Read one dead letter.
@@ -125,6 +151,7 @@ class DeadLetters:
         run_at: datetime | None = None,
         priority: int | None = None,
         to_queue: str | None = None,
+        watch: Callable[[int], object] | None = None,
     ) -> int:
         """Let dead letters run again, as `retry`; return how many do.
 
@@ -140,6 +167,7 @@ class DeadLetters:
           run_at: as for `retry`.
           priority: as for `retry`.
           to_queue: where they go. Default, where they were.
+          watch: called after each transaction, with how many do so far.
 
         Raises:
           ValueError: neither a filter nor ``everything``, or both; no such reason, or a
@@ -156,7 +184,7 @@ class DeadLetters:
                 wanted, CHUNK, changes, after_id=after_id
             )
 
-        return await _in_chunks("retrying dead letters", sweep)
+        return await _in_chunks("retrying dead letters", sweep, watch)
 
     async def purge(self, job_id: int) -> None:
         """Remove a dead letter for good.
@@ -180,6 +208,7 @@ class DeadLetters:
         kind: str | None = None,
         reason: DeadLetterReason | str | None = None,
         everything: bool = False,
+        watch: Callable[[int], object] | None = None,
     ) -> int:
         """Remove dead letters for good; return how many.
 
@@ -191,6 +220,7 @@ class DeadLetters:
           kind: only of this kind.
           reason: only with this reason.
           everything: all of them; required where no filter is given.
+          watch: called after each transaction, with how many are gone so far.
 
         Raises:
           ValueError: neither a filter nor ``everything``, or both; no such reason, or a
@@ -203,7 +233,7 @@ class DeadLetters:
         async def sweep(after_id: int) -> Swept:
             return await self._store.purge_dead_letters(wanted, CHUNK, after_id=after_id)
 
-        return await _in_chunks("purging dead letters", sweep)
+        return await _in_chunks("purging dead letters", sweep, watch)
 
     async def _refuse(self, job_id: int) -> NoReturn:
         """Say why there is no such dead letter."""
@@ -238,12 +268,18 @@ def _many(
     return wanted
 
 
-async def _in_chunks(doing: str, sweep: Callable[[int], Awaitable[Swept]]) -> int:
+async def _in_chunks(
+    doing: str,
+    sweep: Callable[[int], Awaitable[Swept]],
+    watch: Callable[[int], object] | None,
+) -> int:
     done, after_id = 0, 0
     while True:
         with public_errors(doing):
             swept = await sweep(after_id)
         done += swept.done
+        if watch is not None:
+            watch(done)
         if swept.last_id is None:
             return done
         after_id = swept.last_id

@@ -55,6 +55,7 @@ RENAMED = {
     "rescue": "rescue_rows",
     "running": "running_rows",
     "storage": "storage_of_rows",
+    "waiting_kinds": "waiting_kinds_of_rows",
 }
 
 

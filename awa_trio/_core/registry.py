@@ -161,6 +161,10 @@ class Registry:
         """
         return kind in self.tasks or any(of == kind for of, _ in self._specs)
 
+    def unclaimed_follow_ups(self) -> dict[type, list[Outcome]]:
+        """The outcomes for which something is registered of classes that have no kind here."""
+        return {of: [spec.outcome for spec in specs] for of, specs in self._early.items()}
+
     def _move_early(self, args_type: type, kind: str) -> None:
         """File what was registered for a class before it under the kind that it has."""
         for spec in self._early.pop(args_type, ()):

@@ -359,6 +359,10 @@ class Inspecting(Protocol):
         """
         ...
 
+    async def waiting_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
+        """Of which kinds jobs wait in queues: each queue with each of its kinds."""
+        ...
+
     async def workers(self, most: int) -> list[WorkerRow]:
         """The workers there are, and those fenced lately, by ID."""
         ...
@@ -395,6 +399,10 @@ class KeepingDeadLetters(Protocol):
 
     async def list_dead_letters(self, wanted: DeadLetterFilter, most: int) -> list[JobDetails]:
         """A page of dead letters, newest first."""
+        ...
+
+    async def count_dead_letters(self, wanted: DeadLetterFilter, most: int) -> int:
+        """How many dead letters there are of a kind, a queue, a reason; ``most``: at least so many."""
         ...
 
     async def retry_dead_letters(

@@ -672,6 +672,11 @@ class MemoryStore:
         ]
         return rows[:most]
 
+    async def count_dead_letters(self, wanted: DeadLetterFilter, most: int) -> int:
+        """See `_seam.protocol.KeepingDeadLetters`."""
+        await anyio.lowlevel.checkpoint()
+        return len(self._dead_letters(wanted)[:most])
+
     async def retry_dead_letters(
         self,
         wanted: DeadLetterFilter,
@@ -825,6 +830,12 @@ class MemoryStore:
             and other.run_at <= self._now()
             for other in self._jobs.values()
         )
+
+    async def waiting_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        waiting = [row for row in self._jobs.values() if row.state in WAITING]
+        return sorted({(row.queue, row.kind) for row in waiting if row.queue in queues})
 
     async def workers(self, most: int) -> list[WorkerRow]:
         """See `_seam.protocol.Inspecting`."""

@@ -119,6 +119,7 @@ GET = call("get_jobs", 1)
 HOLDER = call("holder", 1)
 LIST = call("list_jobs", 6)
 LIST_DEAD_LETTERS = call("list_dead_letters", 6)
+COUNT_DEAD_LETTERS = call("count_dead_letters", 4)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
 PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 BACKLOGS = call("backlogs", 2)
@@ -127,6 +128,7 @@ COUNT = call("count_jobs", 5)
 FOLLOW_UPS = call("follow_ups", 2)
 FACTS = b"SELECT * FROM awa.job_facts($1, $2) AS f CROSS JOIN awa.get_jobs(ARRAY[$1]) AS g"
 """In one snapshot."""
+WAITING_KINDS = call("waiting_kinds", 1)
 WORKERS = call("list_workers", 1)
 ACTIVITY = call("activity", 2)
 
@@ -349,6 +351,11 @@ class SqlStore:
         rows = await self._rows(LIST_DEAD_LETTERS, (*_which(wanted), before_id, Int4(most)))
         return [_details(row) for row in rows]
 
+    async def count_dead_letters(self, wanted: DeadLetterFilter, most: int) -> int:
+        """See `_seam.protocol.KeepingDeadLetters`."""
+        parameters = (*_which(wanted)[1:], Int4(most))
+        return cast("int", await self._value(COUNT_DEAD_LETTERS, parameters))
+
     async def retry_dead_letters(
         self,
         wanted: DeadLetterFilter,
@@ -419,6 +426,11 @@ class SqlStore:
         """See `_seam.protocol.Inspecting`."""
         rows = await self._rows(FACTS, (Int8(job_id), Int4(most)))
         return _facts(rows[0], most) if rows else None
+
+    async def waiting_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(WAITING_KINDS, (arrays.texts(queues),))
+        return [(queue, kind) for queue, kind in rows]
 
     async def workers(self, most: int) -> list[WorkerRow]:
         """See `_seam.protocol.Inspecting`."""

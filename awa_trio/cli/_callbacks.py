@@ -16,6 +16,7 @@ from cyclopts.validators import Number
 from .. import ConfigurationError, connect
 from ..callbacks import receiver
 from ._errors import CommandFailed, UsageError
+from ._logs import JsonLog, log_to_stderr
 from ._options import Dsn, load_app
 from ._output import err
 
@@ -52,6 +53,7 @@ async def serve(
     window: Annotated[float, Parameter(validator=Number(gte=0))] = 300.0,
     without_follow_ups: Annotated[bool, Parameter(negative="")] = False,
     prepare: bool | None = None,
+    json: JsonLog = False,
     dsn: Dsn = "",
 ) -> int:
     """Resolve the callbacks that external systems post to PREFIX/TOKEN/ACTION.
@@ -98,7 +100,7 @@ async def serve(
         raise CommandFailed(
             "--unsigned contradicts the secret, of --secret or AWA_CALLBACK_SECRET: leave one out"
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
+    log_to_stderr(logging.INFO, as_json=json)
     loaded = None if app is None else load_app(app)
     config.bind = [bind]
     # Handlers of its own would print every line twice.
@@ -133,5 +135,9 @@ async def serve(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(obey)
                 where = await nursery.start(run)
-                err.print(f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it")
+                said = f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it"
+                if json:
+                    logging.getLogger("awa_trio.cli").info(said)
+                else:
+                    err.print(said)
     return 0

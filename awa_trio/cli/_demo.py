@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -10,7 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..demo import Progress as DemoProgress
 from ..demo import Summary, run_demo
-from ._output import err, out, say
+from ._options import Json
+from ._output import err, out, print_record, say
 from ._signals import until_signalled
 
 #: Each takes a processor, and some ten connections: many more than that are a slip.
@@ -24,6 +25,7 @@ async def demo(
     dsn: Annotated[
         str | None, Parameter(help="An empty database. Default, a server of the demo's own.")
     ] = None,
+    json: Json = False,
 ) -> int:
     """Find out what Python's standard library imports, with jobs, and check the result.
 
@@ -47,8 +49,27 @@ async def demo(
     number = await until_signalled(run)
     if summary is None:
         return 128 + (number or 0)
-    _print(summary)
+    if json:
+        print_record(_facts(summary))
+    else:
+        _print(summary)
     return 0 if summary.matches else 1
+
+
+def _facts(summary: Summary) -> dict[str, Any]:
+    return {
+        "matches": summary.matches,
+        "files": summary.files,
+        "scans": summary.scans,
+        "modules": len(summary.rows),
+        "bytes": sum(summary.modules.values()),
+        "killed": summary.killed,
+        "rescued": summary.rescued,
+        "again": summary.again,
+        "failed": summary.failed,
+        "phantoms": summary.phantoms,
+        "seconds": round(summary.seconds, 3),
+    }
 
 
 async def _run(workers: int, chaos: bool, dsn: str | None) -> Summary:

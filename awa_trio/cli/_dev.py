@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import psycopg
@@ -11,7 +12,8 @@ from cyclopts import Parameter
 from .. import migrate
 from ..pg import DevServer, dev_server
 from ._errors import UsageError
-from ._output import note, say
+from ._options import Json
+from ._output import note, print_record, say
 from ._signals import until_signalled
 
 #: The database that a development server offers.
@@ -22,6 +24,7 @@ async def dev(
     *,
     root: str = ".awa/pg",
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
+    json: Json = False,
 ) -> int:
     """Run a private PostgreSQL with the awa schema, and print its DSN; Ctrl-C stops it.
 
@@ -44,7 +47,10 @@ async def dev(
         nonlocal ready
         async with dev_server(root) as server:
             dsn = await ready_database(server)
-            if quiet:
+            if json:
+                print_record({"dsn": dsn, "version": server.version, "root": str(server.root)})
+                sys.stdout.flush()
+            elif quiet:
                 print(dsn, flush=True)
             else:
                 say(("PostgreSQL ", "bold"), server.version, " in ", str(server.root))

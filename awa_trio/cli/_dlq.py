@@ -9,9 +9,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from .. import AwaError, Client, DeadLetterReason
-from ._exits import USAGE
-from ._options import Before, Dsn, Json, Limit, connect_once
-from ._output import print_dead_letters, print_job, print_page, problem, say
+from ._errors import UsageError
+from ._many import MOST, Asked, sweep
+from ._options import All, Before, DryRun, Dsn, Json, Limit, Yes, connect_once
+from ._output import print_dead_letters, print_job, print_page, print_record, problem, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
 
@@ -22,7 +23,6 @@ Reason = Annotated[
     DeadLetterReason | None,
     Parameter(name="--reason", name_transform=str.lower, help="Only with this reason."),
 ]
-All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]
 
 
 @dlq.command(name="list")
@@ -72,6 +72,9 @@ async def retry(
     run_at: datetime | None = None,
     priority: int | None = None,
     to_queue: str | None = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
     dsn: Dsn = "",
 ) -> int:
     """Let dead letters run again, with all their attempts: by ID, by filter, or all.
@@ -89,15 +92,17 @@ async def retry(
         try:
             run_at = run_at.astimezone()
         except (OverflowError, ValueError):
-            problem("--run-at: in UTC this is outside the years 1 to 9999")
-            return USAGE
+            raise UsageError("--run-at: in UTC this is outside the years 1 to 9999") from None
 
     async def one(client: Client, job_id: int) -> None:
         await client.dlq.retry(job_id, run_at=run_at, priority=priority, queue=to_queue)
-        say(f"job {job_id} will run again")
+        if json:
+            print_record({"id": job_id, "retried": True})
+        else:
+            say(f"job {job_id} will run again")
 
-    async def many(client: Client) -> None:
-        done = await client.dlq.retry_many(
+    async def many(client: Client, watch: Callable[[int], object]) -> int:
+        return await client.dlq.retry_many(
             queue=queue,
             kind=kind,
             reason=reason,
@@ -105,11 +110,19 @@ async def retry(
             run_at=run_at,
             priority=priority,
             to_queue=to_queue,
+            watch=watch,
         )
-        say(f"{_count(done)} will run again")
 
-    filtered = queue is not None or kind is not None or reason is not None
-    return await _one_or_many(job_ids, filtered, everything, one, many, dsn)
+    return await _one_or_many(
+        job_ids,
+        (queue, kind, reason),
+        everything,
+        Asked(dry_run, yes, json),
+        ("retry", "to run again"),
+        one,
+        many,
+        dsn,
+    )
 
 
 @dlq.command
@@ -121,46 +134,73 @@ async def purge(
     kind: Kind = None,
     reason: Reason = None,
     everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
     dsn: Dsn = "",
 ) -> int:
     """Remove dead letters for good: by ID, by filter, or all."""
 
     async def one(client: Client, job_id: int) -> None:
         await client.dlq.purge(job_id)
-        say(f"job {job_id} is gone")
+        if json:
+            print_record({"id": job_id, "purged": True})
+        else:
+            say(f"job {job_id} is gone")
 
-    async def many(client: Client) -> None:
-        done = await client.dlq.purge_many(
-            queue=queue, kind=kind, reason=reason, everything=everything
+    async def many(client: Client, watch: Callable[[int], object]) -> int:
+        return await client.dlq.purge_many(
+            queue=queue, kind=kind, reason=reason, everything=everything, watch=watch
         )
-        say(f"{_count(done)} {'is' if done == 1 else 'are'} gone")
 
-    filtered = queue is not None or kind is not None or reason is not None
-    return await _one_or_many(job_ids, filtered, everything, one, many, dsn)
-
-
-def _count(done: int) -> str:
-    return f"{done} dead letter{'' if done == 1 else 's'}"
+    return await _one_or_many(
+        job_ids,
+        (queue, kind, reason),
+        everything,
+        Asked(dry_run, yes, json),
+        ("remove", "gone"),
+        one,
+        many,
+        dsn,
+    )
 
 
 async def _one_or_many(
     job_ids: tuple[int, ...],
-    filtered: bool,
+    wanted: tuple[str | None, str | None, DeadLetterReason | None],
     everything: bool,
+    asked: Asked,
+    words: tuple[str, str],
     one: Callable[[Client, int], Awaitable[None]],
-    many: Callable[[Client], Awaitable[None]],
+    many: Callable[[Client, Callable[[int], object]], Awaitable[int]],
     dsn: str,
 ) -> int:
-    """Do it to the jobs that are meant, if exactly one way says which."""
+    """Do it to the jobs that are meant, if exactly one way says which.
+
+    Raises:
+      UsageError: none does, or several.
+    """
+    queue, kind, reason = wanted
+    filtered = wanted != (None, None, None)
     ways = [bool(job_ids), filtered, everything].count(True)
     if ways != 1:
         say_which = "say which" if ways == 0 else "say which in one way only"
-        problem(f"{say_which}: IDs; or a filter, --queue, --kind or --reason; or --all")
-        return USAGE
+        raise UsageError(
+            f"{say_which}: IDs; or a filter, --queue, --kind or --reason; or --all"
+        )
+    if job_ids and asked.dry_run:
+        raise UsageError("--dry-run: only with a filter, or --all")
     code = 0
     async with connect_once(dsn) as client:
         if not job_ids:
-            await many(client)
+
+            async def count() -> int:
+                return await client.dlq.count(queue=queue, kind=kind, reason=reason, most=MOST)
+
+            async def run(watch: Callable[[int], object]) -> tuple[int, int]:
+                return await many(client, watch), 0
+
+            return await sweep(asked, "dead letter", *words, count, run)
         for job_id in job_ids:
             try:
                 await one(client, job_id)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from .. import ConfigurationError, Engine, Rights, grants_script
 from ._errors import UsageError
+from ._options import Json
+from ._output import print_record
 
 
-async def grants(rights: Rights, /, *, role: str, engine: Engine = Engine.CANONICAL) -> None:
+async def grants(
+    rights: Rights,
+    /,
+    *,
+    role: str,
+    engine: Engine = Engine.CANONICAL,
+    json: Json = False,
+) -> None:
     """Print the SQL that gives a role the rights for what it is to do, and no others.
 
     For the owner of the schema to run, as in: awa-trio grants worker --role shop_worker | psql
@@ -21,6 +30,10 @@ async def grants(rights: Rights, /, *, role: str, engine: Engine = Engine.CANONI
         The engine that the database has.
     """
     try:
-        print(grants_script(rights, role, engine=engine), end="")
+        script = grants_script(rights, role, engine=engine)
     except ConfigurationError as error:
         raise UsageError(f"--{error}") from error
+    if json:
+        print_record({"role": role, "rights": rights, "engine": engine, "sql": script})
+    else:
+        print(script, end="")

@@ -13,6 +13,8 @@ from cyclopts import App, CycloptsError
 from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
 from ._callbacks import callbacks
+from ._check import check
+from ._completion import completion_of
 from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
@@ -23,7 +25,9 @@ from ._jobs import jobs
 from ._migrate import migrate
 from ._output import drop_unwritable_output, open_closed_output, problem
 from ._storage import storage
+from ._top import top
 from ._worker import worker
+from ._workers import workers
 
 app = App(
     name="awa-trio",
@@ -36,13 +40,17 @@ app = App(
 )
 app.command(migrate)
 app.command(grants)
+app.command(check)
 app.command(worker)
+app.command(workers)
+app.command(top)
 app.command(jobs)
 app.command(dlq)
 app.command(storage)
 app.command(callbacks)
 app.command(dev)
 app.command(demo)
+app.command(completion_of(app))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from .. import Engine, schema_script, schema_status
 from .. import migrate as migrate_database
 from ._errors import CommandFailed, UsageError
-from ._options import Dsn, connect_once
-from ._output import say
+from ._options import Dsn, Json, connect_once
+from ._output import print_record, say
 
 
 async def migrate(
@@ -21,6 +21,7 @@ async def migrate(
     since: int | None = None,
     engine: Engine | None = None,
     status: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
 ) -> int:
     """Create the awa schema in a database, or bring it up to date. Never goes back.
 
@@ -51,13 +52,20 @@ async def migrate(
         raise UsageError("--engine and --status: give one of them")
     if sql:
         try:
-            print(schema_script(since or 0, engine=engine or Engine.CANONICAL), end="")
+            script = schema_script(since or 0, engine=engine or Engine.CANONICAL)
         except ValueError as error:
             raise UsageError(f"--{error}") from error
+        if json:
+            print_record({"sql": script})
+        else:
+            print(script, end="")
         return 0
     if status:
         found, known = await schema_status(dsn)
-        say(f"the database has version {found or 'none'}, this release knows {known}")
+        if json:
+            print_record({"version": found, "known": known})
+        else:
+            say(f"the database has version {found or 'none'}, this release knows {known}")
         async with connect_once(dsn):  # raises what would keep a worker from starting
             pass
         return 0
@@ -68,7 +76,9 @@ async def migrate(
             f"PostgreSQL refuses the migration ({error.diag.message_primary or error}), and"
             " nothing was changed; mend that, and migrate again"
         ) from error
-    if applied:
+    if json:
+        print_record({"version": version, "applied": applied})
+    elif applied:
         say("applied ", ", ".join(applied), f": the database has awa schema version {version}")
     else:
         say(f"nothing to do: the database has awa schema version {version}")

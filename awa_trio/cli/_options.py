@@ -41,9 +41,24 @@ MAX_ID = 2**63 - 1
 MAX_LIMIT = 2**31 - 1
 
 Json = Annotated[
-    bool, Parameter(name="--json", negative="", help="Print JSON, a line per job.")
+    bool, Parameter(name="--json", negative="", help="Print JSON, an object per line.")
 ]
 """Whether to print for programs."""
+
+All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]
+"""Whether all are meant."""
+
+DryRun = Annotated[
+    bool,
+    Parameter(name="--dry-run", negative="", help="Only count them, by a filter or --all."),
+]
+"""Whether to change nothing."""
+
+Yes = Annotated[
+    bool,
+    Parameter(name=["--yes", "-y"], negative="", help="Do not ask before doing it to many."),
+]
+"""Whether to ask nobody."""
 
 Before = Annotated[int | None, Parameter(validator=Number(gte=1, lte=MAX_ID))]
 """Which page of a list."""

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails, StoragePart, UndecodableArgs
+from .. import JobDetails, StoragePart, TimelineEntry, UndecodableArgs
 
 
 class _Output(Console):
@@ -105,6 +105,11 @@ def drop_unwritable_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def print_record(facts: Mapping[str, Any]) -> None:
+    """Print facts as one line of JSON, for programs."""
+    print_json_line({name: json.dumps(v, ensure_ascii=False) for name, v in facts.items()})
+
+
 def print_json_line(members: dict[str, str]) -> None:
     """Print an object as one line, given its members as JSON."""
     line = ", ".join(f"{json.dumps(name)}: {text}" for name, text in members.items())
@@ -130,13 +135,14 @@ def _json_escape(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1] if ord(found[0]) > 0x7F else f"\\u{ord(found[0]):04x}"
 
 
-def _print_as_json(job: JobDetails) -> None:
+def _print_as_json(job: JobDetails, **more: Any) -> None:
     """Print a job as one line of JSON; its arguments as the text that was enqueued."""
     facts = _facts(job)
     members = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
     members["args"] = job.raw_args.decode()
     members["metadata"], triggered_by = _metadata(job)
     members["triggered_by"] = json.dumps(triggered_by)
+    members |= {name: json.dumps(value, ensure_ascii=False) for name, value in more.items()}
     print_json_line(members)
 
 
@@ -169,12 +175,12 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "unique_key": job.unique_key.hex() if job.unique_key else None,
         "deadline": job.deadline,
         "worker_id": job.worker_id,
-        "created_at": _iso(job.created_at),
-        "run_at": _iso(job.run_at),
-        "attempted_at": _iso(job.attempted_at),
-        "deadline_at": _iso(job.deadline_at),
-        "callback_until": _iso(job.callback_until),
-        "finalized_at": _iso(job.finalized_at),
+        "created_at": iso(job.created_at),
+        "run_at": iso(job.run_at),
+        "attempted_at": iso(job.attempted_at),
+        "deadline_at": iso(job.deadline_at),
+        "callback_until": iso(job.callback_until),
+        "finalized_at": iso(job.finalized_at),
         "progress": {
             "percent": job.progress.percent,
             "message": job.progress.message,
@@ -187,7 +193,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "errors": [
             {
                 "attempt": error.attempt,
-                "at": _iso(error.at),
+                "at": iso(error.at),
                 "terminal": error.terminal,
                 "error": error.error,
             }
@@ -196,21 +202,22 @@ def _facts(job: JobDetails) -> dict[str, Any]:
     }
 
 
-def _iso(instant: datetime | None) -> str | None:
+def iso(instant: datetime | None) -> str | None:
+    """Return an instant as programs read it."""
     return None if instant is None else instant.isoformat()
 
 
 def print_jobs(jobs: Sequence[JobDetails]) -> None:
     """Print jobs as a table."""
-    _print_table(
+    print_table(
         "no jobs",
         ("id", "state", "kind", "queue", "attempt", "due", "last error"),
         [
             (
                 str(job.id),
                 state(job),
-                _cell(job.kind),
-                _cell(job.queue),
+                cell(job.kind),
+                cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.run_at),
                 _last_error(job),
@@ -222,15 +229,15 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
 
 def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
     """Print dead letters as a table."""
-    _print_table(
+    print_table(
         "no dead letters",
         ("id", "reason", "kind", "queue", "attempt", "failed", "last error"),
         [
             (
                 str(job.id),
                 Text(job.dead_letter or "", style=_COLOURS["failed"]),
-                _cell(job.kind),
-                _cell(job.queue),
+                cell(job.kind),
+                cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.finalized_at),
                 _last_error(job),
@@ -258,20 +265,33 @@ def print_page(
 
 
 def _last_error(job: JobDetails) -> Text:
-    return _cell(job.errors[-1].error.partition("\n")[0] if job.errors else "")
+    return cell(job.errors[-1].error.partition("\n")[0] if job.errors else "")
 
 
-def _cell(text: str) -> Text:
+def cell(text: str) -> Text:
+    """Return text as a table shows it."""
     # Not as str, in which rich would find markup.
     return Text(visible(text))
 
 
-def _print_table(
+def print_table(
     empty: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]
 ) -> None:
-    if not rows:
+    """Print rows as a table; or, if there are none, say so."""
+    print_rows(table_of(columns, rows) if rows else None, empty)
+
+
+def print_rows(table: Table | None, empty: str) -> None:
+    """Print a table; or, if there is none, say so."""
+    if table is None:
         say(empty)
         return
+    # A table must know its width; piped, it may be as wide as it likes.
+    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
+    """Return rows as a table."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(
@@ -279,13 +299,12 @@ def _print_table(
         )
     for row in rows:
         table.add_row(*row)
-    # A table must know its width; piped, it may be as wide as it likes.
-    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+    return table
 
 
 def print_parts(parts: Sequence[StoragePart]) -> None:
     """Print what jobs take up, part by part."""
-    _print_table(
+    print_table(
         "nothing",
         ["part", "jobs, about", "size", "condition"],
         [[part.part, f"{part.jobs:,}", _size(part.bytes), part.condition] for part in parts],
@@ -334,6 +353,71 @@ def print_job(job: JobDetails, *, as_json: bool) -> None:
     if as_json:
         _print_as_json(job)
         return
+    _print_facts(job)
+    for error in job.errors:
+        say(
+            (f"  attempt {error.attempt}", "red"),
+            f"  {iso(error.at)}",
+            "  terminal" if error.terminal else "",
+        )
+        _print_trace(error.error)
+
+
+def print_life(
+    job: JobDetails,
+    timeline: Sequence[TimelineEntry],
+    follow_ups: Sequence[JobDetails],
+    *,
+    as_json: bool,
+) -> None:
+    """Print everything about one job, what has happened to it, and what came of it."""
+    if as_json:
+        entries = [
+            {
+                "event": entry.event,
+                "at": iso(entry.at),
+                "text": entry.text,
+                "attempt": entry.attempt,
+                "expected": entry.expected,
+            }
+            for entry in timeline
+        ]
+        _print_as_json(job, timeline=entries, follow_ups=[found.id for found in follow_ups])
+        return
+    _print_facts(job)
+    say("")
+    for entry in timeline:
+        # Beside a job that has a year, one of today needs none.
+        when = "" if entry.at is None else f"{entry.at:%Y-%m-%d %H:%M:%S}"
+        style = _EVENT_COLOURS.get(entry.event, "")
+        how_far = ago(entry.at) if entry.at else ""
+        said = (entry.text, "bright_black" if entry.expected else style)
+        say((f"  {when:<19}  {how_far:<11}  ", "bright_black"), said)
+        if entry.error is not None and entry.error != entry.error.partition("\n")[0]:
+            _print_trace(entry.error)
+    if follow_ups:
+        say("")
+        say(("  follow-ups", "bright_black"))
+    for found in follow_ups:
+        colour = _COLOURS[found.state.value]
+        say("    ", f"job {found.id}  {found.kind}  ", (found.state.value, colour))
+
+
+_EVENT_COLOURS = {
+    "failed": "red",
+    "ended_failed": "bold red",
+    "dead_letter": "red",
+    "completed": "green",
+    "cancelled": "yellow",
+}
+
+
+def _print_trace(error: str) -> None:
+    for line in error.split("\n"):
+        say("    ", line)
+
+
+def _print_facts(job: JobDetails) -> None:
     say(
         ("job ", "bold"),
         (str(job.id), "bold"),
@@ -347,19 +431,19 @@ def print_job(job: JobDetails, *, as_json: bool) -> None:
         ("queue", job.queue),
         ("priority", job.priority),
         ("attempt", f"{job.attempt} of {job.max_attempts}"),
-        ("created", f"{_iso(job.created_at)} ({ago(job.created_at)})"),
-        ("due", f"{_iso(job.run_at)} ({ago(job.run_at)})"),
+        ("created", f"{iso(job.created_at)} ({ago(job.created_at)})"),
+        ("due", f"{iso(job.run_at)} ({ago(job.run_at)})"),
         (
             "attempted",
-            job.attempted_at and f"{_iso(job.attempted_at)} ({ago(job.attempted_at)})",
+            job.attempted_at and f"{iso(job.attempted_at)} ({ago(job.attempted_at)})",
         ),
-        ("deadline", job.deadline_at and f"{_iso(job.deadline_at)} ({ago(job.deadline_at)})"),
-        ("ended", job.finalized_at and f"{_iso(job.finalized_at)} ({ago(job.finalized_at)})"),
+        ("deadline", job.deadline_at and f"{iso(job.deadline_at)} ({ago(job.deadline_at)})"),
+        ("ended", job.finalized_at and f"{iso(job.finalized_at)} ({ago(job.finalized_at)})"),
         ("dead letter", job.dead_letter),
         (
             "callback",
             job.callback_until
-            and f"until {_iso(job.callback_until)} ({ago(job.callback_until)})",
+            and f"until {iso(job.callback_until)} ({ago(job.callback_until)})",
         ),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
@@ -375,11 +459,3 @@ def print_job(job: JobDetails, *, as_json: bool) -> None:
     for name, value in facts:
         if value not in (None, ""):
             say((f"  {name:<13}", "bright_black"), str(value))
-    for error in job.errors:
-        say(
-            (f"  attempt {error.attempt}", "red"),
-            f"  {_iso(error.at)}",
-            "  terminal" if error.terminal else "",
-        )
-        for line in error.error.split("\n"):
-            say("    ", line)

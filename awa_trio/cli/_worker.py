@@ -27,8 +27,9 @@ from .. import (
 )
 from ._collector import spare_the_collector
 from ._errors import CommandFailed, ProgramBroken, UsageError
+from ._logs import JsonLog, log_to_stderr
 from ._options import Dsn, ListenDsn, load_app, user_frames
-from ._output import note, visible_lines
+from ._output import note
 
 #: Characters of a worker's name.
 MAX_NAME = 200
@@ -47,6 +48,7 @@ async def worker(
     telemetry: Annotated[bool, Parameter(negative="")] = False,
     probes: Annotated[str | None, Parameter(name="--health")] = None,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
+    json: JsonLog = False,
     dsn: Dsn = "",
 ) -> int:
     """Run the jobs of an app until stopped.
@@ -80,9 +82,7 @@ async def worker(
         Log what happens to each job, and show the traceback of a program that cannot be
         imported.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Visible("%(asctime)s %(levelname)-7s %(message)s"))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    log_to_stderr(logging.DEBUG if verbose else logging.INFO, as_json=json)
     logging.getLogger("psycopg").setLevel(logging.INFO)
     queues = _queues(queue) if queue else None
     if name is not None and not 1 <= len(name) <= MAX_NAME:
@@ -120,6 +120,12 @@ async def run_until_signalled(
     run: Callable[..., Awaitable[None]],
     grace: float,
     listeners: Sequence[trio.SocketListener] | None = None,
+        tell = logging.getLogger("awa_trio.cli").info if json else note
+        return await run_until_signalled(run, grace, tell)
+
+
+async def run_until_signalled(
+    run: Callable[..., Awaitable[None]], grace: float, tell: Callable[[str], None] = note
 ) -> int:
     """Run a worker until signals have stopped it; return the exit code.
 
@@ -140,6 +146,7 @@ async def run_until_signalled(
         def started(self, running: Worker) -> None:
             nonlocal worker
             worker = running
+            tell(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
             nursery.start_soon(health.notify, running)
             if listeners is not None:
                 nursery.start_soon(answer_probes, running, listeners)
@@ -156,10 +163,10 @@ async def run_until_signalled(
         async for number in signals:
             seen += 1
             if seen == 1 and worker is not None:
-                note(f"no new jobs; up to {grace:g} s for the running ones to end")
+                tell(f"no new jobs; up to {grace:g} s for the running ones to end")
                 worker.stop()
             elif seen <= 2:
-                note("the running jobs are cut and handed back" if worker else "not started")
+                tell("the running jobs are cut and handed back" if worker else "not started")
                 code = 128 + number
                 now.cancel(reason=f"signal {number}")
             else:
@@ -212,13 +219,6 @@ def _queues(given: Sequence[str]) -> dict[str, int | None]:
             raise UsageError(f"--queue {text[:100]}: {error}") from error
         chosen[name] = int(count) if equals else None
     return chosen
-
-
-class _Visible(logging.Formatter):
-    """Log records as a terminal shows them, whatever a job's kind or an error quotes."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return visible_lines(super().format(record))
 
 
 def _print_traceback(error: BaseException) -> None:

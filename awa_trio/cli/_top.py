@@ -1,0 +1,245 @@
+"""``awa-trio top``: what happens to jobs, live."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import attrs
+import trio
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from .. import Activity, Backlog, Client, DatabaseUnavailable, JobDetails, Latency, WorkerRow
+from ._options import Dsn, Json, connect_once
+from ._output import ago, cell, iso, out, print_record, table_of, visible
+from ._signals import until_signalled
+from ._workers import workers_table
+
+#: Lines of each table.
+QUEUES = 8
+WORKERS = 8
+FAILURES = 5
+
+
+async def top(
+    *,
+    interval: Annotated[float, Parameter(validator=Number(gte=0.1, lte=3600))] = 1.0,
+    window: Annotated[float, Parameter(validator=Number(gte=1, lte=3600))] = 10.0,
+    once: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+    dsn: Dsn = "",
+) -> int:
+    """Watch what happens to jobs: throughput, what waits, workers, the latest failures.
+
+    q or Ctrl-C leaves. Where the output is no terminal, it is printed once.
+
+    Parameters
+    ----------
+    interval
+        Seconds from one look to the next.
+    window
+        Seconds that the figures are of.
+    once
+        Look once, and end. With --json it goes on otherwise, a line per look.
+    """
+    if once or not (json or out.is_terminal):
+        async with connect_once(dsn) as client:
+            look = await _look(client, window, None)
+        if json:
+            print_record(facts(look))
+        else:
+            out.print(_screen(look, ""))
+        return 0
+
+    async def watch() -> None:
+        async with connect_once(dsn) as client:
+            if json:
+                await _print_on(client, interval, window)
+            else:
+                await _watch(client, interval, window)
+
+    # However it is left, it was left in peace.
+    await until_signalled(watch)
+    return 0
+
+
+@attrs.frozen
+class Look:
+    """What was seen in one look."""
+
+    activity: Activity
+    workers: list[WorkerRow]
+    enqueued: float | None
+    """Jobs enqueued per second since the look before; None in the first."""
+
+
+async def _look(client: Client, window: float, before: Look | None) -> Look:
+    activity = await client.activity(window)
+    workers = await client.workers.list()
+    enqueued = None
+    if before is not None:
+        seconds = (activity.at - before.activity.at).total_seconds()
+        new = (activity.newest_id or 0) - (before.activity.newest_id or 0)
+        # Retention may have removed the newest.
+        enqueued = max(new, 0) / seconds if seconds > 0 else None
+    return Look(activity, workers, enqueued)
+
+
+async def _print_on(client: Client, interval: float, window: float) -> None:
+    look = None
+    while True:
+        look = await _look(client, window, look)
+        print_record(facts(look))
+        sys.stdout.flush()
+        await trio.sleep(interval)
+
+
+async def _watch(client: Client, interval: float, window: float) -> None:
+    """Show a screen until q is pressed; a database that is away is said, and waited for."""
+    look: Look | None = None
+    with _keys() as descriptor, Live(screen=True, auto_refresh=False, console=out) as live:
+        async with trio.open_nursery() as nursery:
+            if descriptor is not None:
+                nursery.start_soon(_until_left, descriptor, nursery.cancel_scope)
+            while True:
+                problem = ""
+                try:
+                    look = await _look(client, window, look)
+                except DatabaseUnavailable as error:
+                    problem = visible(str(error))
+                live.update(_screen(look, problem), refresh=True)
+                await trio.sleep(interval)
+
+
+@contextmanager
+def _keys() -> Iterator[int | None]:
+    """Let keys come one by one, and unseen, from the terminal, if there is one."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield None
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield descriptor
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+async def _until_left(descriptor: int, scope: trio.CancelScope) -> None:
+    while True:
+        await trio.lowlevel.wait_readable(descriptor)
+        if select.select([descriptor], [], [], 0)[0]:
+            pressed = os.read(descriptor, 64)
+            if not pressed or b"q" in pressed.lower():
+                scope.cancel(reason="q was pressed")
+                return
+
+
+def facts(look: Look) -> dict[str, Any]:
+    """Return what programs are told."""
+    now = look.activity
+    return {
+        "at": iso(now.at),
+        "seconds": round(now.seconds, 3),
+        "completed": now.completed,
+        "failed": now.failed,
+        "cancelled": now.cancelled,
+        "completed_per_second": round(now.completed_per_second, 3),
+        "failed_per_second": round(now.failed_per_second, 3),
+        "enqueued_per_second": look.enqueued,
+        "due": now.due,
+        "pickup": _percentiles(now.pickup),
+        "run": _percentiles(now.run),
+        "queues": [{"queue": q.queue, "due": q.due, "oldest": q.oldest} for q in now.queues],
+        "workers": len([worker for worker in look.workers if worker.alive]),
+        "running": sum(worker.running for worker in look.workers),
+        "failures": [job.id for job in now.failures],
+    }
+
+
+def _percentiles(latency: Latency | None) -> dict[str, float] | None:
+    return None if latency is None else attrs.asdict(latency)
+
+
+def _screen(look: Look | None, problem: str) -> RenderableType:
+    parts: list[RenderableType] = []
+    if problem:
+        parts += [Text(problem, style="bold red"), Text("")]
+    if look is None:
+        return Group(*parts)
+    now = look.activity
+    alive = [worker for worker in look.workers if worker.alive]
+    running = sum(worker.running for worker in look.workers)
+    rate = Text.assemble(
+        ("completed ", "bright_black"),
+        (f"{now.completed_per_second:,.1f}/s", "green"),
+        ("   failed ", "bright_black"),
+        (f"{now.failed_per_second:,.1f}/s", "red" if now.failed else ""),
+        ("   enqueued ", "bright_black"),
+        "-" if look.enqueued is None else f"{look.enqueued:,.1f}/s",
+        ("   due ", "bright_black"),
+        f"{now.due:,}",
+        ("   running ", "bright_black"),
+        f"{running:,}",
+        ("   workers ", "bright_black"),
+        (f"{len(alive)}", "" if alive else "bold red"),
+    )
+    waits = Text.assemble(
+        ("pickup ", "bright_black"),
+        _took(now.pickup),
+        ("   run ", "bright_black"),
+        _took(now.run),
+        (f"   over {now.seconds:.3g} s, at {now.at:%H:%M:%S} UTC", "bright_black"),
+    )
+    parts += [rate, waits, Text("")]
+    if now.queues:
+        deepest = sorted(now.queues, key=lambda q: (-q.due, q.queue))[:QUEUES]
+        rows = [(cell(q.queue), f"{q.due:,}", _age(q)) for q in deepest]
+        parts += [table_of(("queue", "due", "oldest"), rows), Text("")]
+    if look.workers:
+        shown = sorted(look.workers, key=lambda w: (not w.alive, -w.running, w.id))[:WORKERS]
+        parts += [workers_table(shown), Text("")]
+    else:
+        parts += [Text("no workers", style="yellow"), Text("")]
+    if now.failures:
+        parts.append(Text("latest failures", style="bold"))
+        parts += [_failure(job) for job in now.failures[:FAILURES]]
+    return Group(*parts)
+
+
+def _failure(job: JobDetails) -> Text:
+    said = job.errors[-1].error.partition("\n")[0] if job.errors else ""
+    return Text.assemble(
+        (f"  {ago(job.finalized_at):<12}", "bright_black"),
+        f"job {job.id}  ",
+        (visible(job.kind), "bold"),
+        "  ",
+        (visible(said), "red"),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def _age(backlog: Backlog) -> str:
+    return "" if backlog.oldest is None else f"{backlog.oldest:,.1f} s"
+
+
+def _took(latency: Latency | None) -> str:
+    if latency is None:
+        return "-"
+    return f"{_short(latency.p50)} median, {_short(latency.p99)} p99"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
