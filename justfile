@@ -25,6 +25,10 @@ types:
 docs:
     pytest tests/test_docs.py
 
+# Write the commands and their options into docs/reference/cli.md
+cli-page:
+    python -m tests.cli.pages
+
 # What the model checker says of each model of docs/model
 model *words:
     python -m tests.model {{words}}

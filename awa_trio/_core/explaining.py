@@ -103,10 +103,8 @@ def _settled(facts: Facts) -> Explanation | None:
     if not job.state.terminal or job.finalized_at is None:
         return None
     text = f"it is over: it was {job.state}"
-    if job.state is JobState.FAILED:
-        text = "it is over: it failed"
-    elif job.state is JobState.COMPLETED:
-        text = "it has run: it completed"
+    if job.state is not JobState.CANCELLED:
+        text = f"it is over: it {job.state}"
     text = f"{text} at {at_in_words(job.finalized_at, facts.present)}"
     if job.state is JobState.COMPLETED:
         advice = (
@@ -149,7 +147,7 @@ def _running(facts: Facts) -> Explanation | None:
         return None
     where = f"worker {job.worker_id}" + (f" ({facts.worker})" if facts.worker else "")
     since = at_in_words(job.attempted_at, facts.present)
-    text = f"it runs: attempt {job.attempt} of {job.max_attempts} on {where}, since {since}"
+    text = f"attempt {job.attempt} of {job.max_attempts} runs on {where}, since {since}"
     if job.deadline_at is None:
         advice = f"wait for it, it has no deadline; or: awa-trio jobs cancel {job.id}"
     else:
@@ -223,7 +221,7 @@ def _key_taken(facts: Facts) -> Explanation | None:
     if not facts.waits or facts.taken_by is None:
         return None
     doing = "waits for a callback" if facts.taken_state is JobState.WAITING_EXTERNAL else "runs"
-    text = f"its ordering key is taken: job {facts.taken_by} of {job.ordering_key!r} {doing}"
+    text = f"job {facts.taken_by} has its ordering key, {job.ordering_key!r}, and {doing}"
     advice = f"wait for that; or look at it: awa-trio jobs explain {facts.taken_by}"
     return Explanation(Reason.ORDERING_KEY_TAKEN, text, advice, job_id=facts.taken_by)
 

@@ -11,12 +11,11 @@ from cyclopts import App, Parameter
 from .. import AwaError, Client, DeadLetterReason
 from ._errors import UsageError
 from ._many import MOST, Asked, sweep
-from ._options import All, Before, DryRun, Dsn, Json, Limit, Yes, connect_once
+from ._options import All, Before, DryRun, Dsn, Id, Ids, Json, Limit, Yes, connect_once
 from ._output import print_dead_letters, print_job, print_page, print_record, problem, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
 
-Ids = Annotated[tuple[int, ...], Parameter(negative="")]
 Queue = Annotated[str | None, Parameter(name="--queue", help="Only of this queue.")]
 Kind = Annotated[str | None, Parameter(name="--kind", help="Only of this kind.")]
 Reason = Annotated[
@@ -53,7 +52,7 @@ async def list_(
 
 
 @dlq.command
-async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
+async def show(job_id: Id, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a dead letter: its arguments, its errors, and why it is one."""
     async with connect_once(dsn) as client:
         job = await client.dlq.get(job_id)
@@ -118,7 +117,7 @@ async def retry(
         (queue, kind, reason),
         everything,
         Asked(dry_run, yes, json),
-        ("retry", "to run again"),
+        ("retry", "retried"),
         one,
         many,
         dsn,
@@ -158,7 +157,7 @@ async def purge(
         (queue, kind, reason),
         everything,
         Asked(dry_run, yes, json),
-        ("remove", "gone"),
+        ("purge", "purged"),
         one,
         many,
         dsn,

@@ -15,6 +15,8 @@ from ._options import (
     Before,
     DryRun,
     Dsn,
+    Id,
+    Ids,
     Json,
     Limit,
     WhichApp,
@@ -26,7 +28,6 @@ from ._output import iso, print_jobs, print_life, print_page, print_record, prob
 
 jobs = App(name="jobs", help="List, show, explain, cancel and retry jobs.")
 
-Ids = Annotated[tuple[int, ...], Parameter(negative="")]
 States = Annotated[
     tuple[JobState, ...],
     Parameter(
@@ -70,7 +71,7 @@ async def list_(
 
 
 @jobs.command
-async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
+async def show(job_id: Id, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Show everything about a job: what it is, what has happened to it, and what came of it.
 
     Its arguments, attempts, errors, progress and output; and the jobs that were enqueued
@@ -84,7 +85,7 @@ async def show(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
 
 
 @jobs.command
-async def explain(job_id: int, /, *, json: Json = False, dsn: Dsn = "") -> None:
+async def explain(job_id: Id, /, *, json: Json = False, dsn: Dsn = "") -> None:
     """Say why a job does not run, and what to do about it."""
     async with connect_once(dsn) as client:
         found = await client.jobs.explain(job_id)
@@ -105,7 +106,7 @@ def _print_reason(job_id: int, one: Explanation, *, as_json: bool) -> None:
             }
         )
         return
-    say((one.reason.replace("_", " "), "bold"), ": ", one.text)
+    say((one.text, "bold"))
     say(("  → ", "green"), one.advice)
 
 
@@ -288,7 +289,7 @@ async def retry(
 
         try:
             asked = Asked(dry_run, yes, json)
-            return await sweep(asked, "job", "retry", "to run again", count, run)
+            return await sweep(asked, "job", "retry", "retried", count, run)
         except ValueError as error:
             raise UsageError(str(error)) from error
 

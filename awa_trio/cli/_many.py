@@ -10,7 +10,7 @@ import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ._errors import UsageError
-from ._exits import OK
+from ._exits import FAILED, OK
 from ._output import err, note, print_record, say
 from ._signals import until_signalled
 
@@ -33,8 +33,8 @@ class Asked:
 async def sweep(
     asked: Asked,
     noun: str,
-    infinitive: str,
-    participle: str,
+    verb: str,
+    past: str,
     count: Callable[[], Awaitable[int]],
     run: Callable[[Callable[[int], object]], Awaitable[tuple[int, int]]],
 ) -> int:
@@ -43,27 +43,31 @@ async def sweep(
     Args:
       asked: how.
       noun: what they are, as in ``"job"``.
-      infinitive: what is done, as in ``"cancel"``.
-      participle: what they are then, as in ``"cancelled"``.
+      verb: what is done, as in ``"cancel"``.
+      past: what was done, as in ``"cancelled"``.
       count: counts them, up to `MOST`.
       run: does it, tells a function how many are done, and returns how many were, and how
           many were left as they are.
 
     Raises:
       UsageError: nobody can be asked.
+      Exception: what ``run`` raised, after it was told how far that came.
     """
     found = await count()
     if asked.dry_run:
         if asked.json:
             print_record({"dry_run": True, "matching": found})
         else:
-            say(f"{how_many(found, noun)} would be {participle}")
+            say(f"would {verb} {how_many(found, noun)}")
         return OK
-    if found and not asked.yes and not await _agreed(f"{infinitive} {how_many(found, noun)}?"):
-        note("nothing was done")
-        return 1
+    if found and not asked.yes:
+        code = await _ask(f"{verb} {how_many(found, noun)}?")
+        if code != OK:
+            note("nothing was done")
+            return code
     seen = 0
     done: tuple[int, int] | None = None
+    failure: Exception | None = None
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -71,7 +75,7 @@ async def sweep(
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
-        bar = bars.add_task(participle, total=found)
+        bar = bars.add_task(past, total=found)
 
         def watch(number: int) -> None:
             nonlocal seen
@@ -79,16 +83,22 @@ async def sweep(
             bars.update(bar, completed=number, total=max(found, number))
 
         async def work() -> None:
-            nonlocal done
-            done = await run(watch)
+            nonlocal done, failure
+            try:
+                done = await run(watch)
+            except Exception as error:
+                failure = error
 
-        number = await until_signalled(work)
-    if done is None:
-        # What was under way when the signal came was taken back, or is in the count of nobody.
-        _tell(asked, noun, participle, seen, 0, interrupted=True)
-        return 128 + (number or 0)
-    _tell(asked, noun, participle, *done, interrupted=False)
-    return OK
+        signalled = await until_signalled(work)
+    if done is not None:
+        _tell(asked, noun, past, *done, whole=True)
+        return OK
+    # What was under way is in no count: it was taken back, or its answer was lost.
+    if seen or failure is None:
+        _tell(asked, noun, past, seen, 0, whole=False)
+    if failure is not None:
+        raise failure
+    return 128 + (signalled or 0)
 
 
 def how_many(count: int, noun: str) -> str:
@@ -97,37 +107,42 @@ def how_many(count: int, noun: str) -> str:
     return f"{least}{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _tell(
-    asked: Asked, noun: str, participle: str, done: int, left: int, *, interrupted: bool
-) -> None:
+def _tell(asked: Asked, noun: str, past: str, done: int, left: int, *, whole: bool) -> None:
     if asked.json:
-        print_record({"done": done, "left": left, "interrupted": interrupted})
+        print_record({"done": done, "left": left, "whole": whole})
         return
-    verb = "is" if done == 1 else "are"
-    say(f"{how_many(done, noun)} {verb} {participle}")
+    say(f"{past} {how_many(done, noun)}")
     if left:
+        them = "it was" if left == 1 else "they were"
         say(
-            f"{how_many(left, noun)} {'was' if left == 1 else 'were'} left as they are: moved"
-            " meanwhile, or with a unique key that another job holds"
+            f"left {how_many(left, noun)} alone: {them} on the move, or another job holds the"
+            " unique key"
         )
-    if interrupted:
-        note("interrupted; the same command goes on with the rest")
+    if not whole:
+        note("that is not all; the same command goes on with the rest")
 
 
-async def _agreed(question: str) -> bool:
+async def _ask(question: str) -> int:
+    """Ask a question; return 0 if the answer is yes, else an exit code.
+
+    Raises:
+      UsageError: there is nobody to ask.
+    """
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(
             "this would be done to many, and there is no terminal to ask at: give --yes, or"
             " --dry-run to see how many"
         )
-    err.print(f"{question} \\[y/N] ", end="")
     answer = ""
 
     async def ask() -> None:
         nonlocal answer
+        err.print(f"{question} \\[y/N] ", end="")
         # A thread, so that a signal is heard while nobody answers.
         answer = await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
 
-    if await until_signalled(ask) is not None:
+    number = await until_signalled(ask)
+    if number is not None:
         err.print()
-    return answer.strip().lower() in ("y", "yes")
+        return 128 + number
+    return OK if answer.strip().lower() in ("y", "yes") else FAILED

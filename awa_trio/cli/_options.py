@@ -45,6 +45,12 @@ Json = Annotated[
 ]
 """Whether to print for programs."""
 
+Id = Annotated[int, Parameter(help="The job.")]
+"""Which job."""
+
+Ids = Annotated[tuple[int, ...], Parameter(negative="", help="The jobs.")]
+"""Which jobs."""
+
 All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]
 """Whether all are meant."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -271,7 +271,7 @@ def _last_error(job: JobDetails) -> Text:
 def cell(text: str) -> Text:
     """Return text as a table shows it."""
     # Not as str, in which rich would find markup.
-    return Text(visible(text))
+    return Text(visible(text), no_wrap=True, overflow="ellipsis")
 
 
 def print_table(
@@ -286,8 +286,16 @@ def print_rows(table: Table | None, empty: str) -> None:
     if table is None:
         say(empty)
         return
-    # A table must know its width; piped, it may be as wide as it likes.
-    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+    print_wide(table)
+
+
+def print_wide(what: RenderableType) -> None:
+    """Print what has a width: piped, it may be as wide as it likes."""
+    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(what)
+
+
+_NUMBERS = frozenset({"id", "running", "waiting"})
+_LONG = frozenset({"name", "kind", "queue", "queues", "last error"})
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
@@ -295,7 +303,11 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Ta
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(
-            name, justify="right" if name == "id" else "left", overflow="ellipsis", no_wrap=True
+            name,
+            justify="right" if name in _NUMBERS else "left",
+            overflow="ellipsis",
+            # What may be long gives way first; its cells do not wrap all the same.
+            no_wrap=name not in _LONG,
         )
     for row in rows:
         table.add_row(*row)
@@ -393,8 +405,8 @@ def print_life(
         how_far = ago(entry.at) if entry.at else ""
         said = (entry.text, "bright_black" if entry.expected else style)
         say((f"  {when:<19}  {how_far:<11}  ", "bright_black"), said)
-        if entry.error is not None and entry.error != entry.error.partition("\n")[0]:
-            _print_trace(entry.error)
+        # Its first line has been said.
+        _print_trace((entry.error or "").partition("\n")[2])
     if follow_ups:
         say("")
         say(("  follow-ups", "bright_black"))
@@ -413,7 +425,7 @@ _EVENT_COLOURS = {
 
 
 def _print_trace(error: str) -> None:
-    for line in error.split("\n"):
+    for line in error.split("\n") if error else ():
         say("    ", line)
 
 

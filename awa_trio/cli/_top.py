@@ -21,7 +21,7 @@ from rich.text import Text
 
 from .. import Activity, Backlog, Client, DatabaseUnavailable, JobDetails, Latency, WorkerRow
 from ._options import Dsn, Json, connect_once
-from ._output import ago, cell, iso, out, print_record, table_of, visible
+from ._output import ago, cell, iso, out, print_record, print_wide, table_of, visible
 from ._signals import until_signalled
 from ._workers import workers_table
 
@@ -58,7 +58,7 @@ async def top(
         if json:
             print_record(facts(look))
         else:
-            out.print(_screen(look, ""))
+            print_wide(_screen(look, ""))
         return 0
 
     async def watch() -> None:
@@ -232,7 +232,7 @@ def _failure(job: JobDetails) -> Text:
 
 
 def _age(backlog: Backlog) -> str:
-    return "" if backlog.oldest is None else f"{backlog.oldest:,.1f} s"
+    return "" if backlog.oldest is None else _short(backlog.oldest)
 
 
 def _took(latency: Latency | None) -> str:
@@ -242,4 +242,6 @@ def _took(latency: Latency | None) -> str:
 
 
 def _short(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:,.0f} min"

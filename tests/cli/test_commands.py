@@ -23,6 +23,8 @@ from awa_trio._app.schema import schema
 from awa_trio.cli._main import run
 from awa_trio.pg import TrioConnection
 
+from .pages import commands
+
 APP = """
 import os
 import time
@@ -283,21 +285,8 @@ def test_a_missing_import_of_the_program_is_named(folder: Path, capsys: Capture)
     )
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        [],
-        ["jobs"],
-        ["migrate"],
-        ["worker"],
-        ["dev"],
-        ["demo"],
-        ["jobs", "list"],
-        ["dlq"],
-        ["dlq", "retry"],
-    ],
-)
-def test_every_command_has_help(command: list[str], capsys: Capture) -> None:
+@pytest.mark.parametrize("command", [(), ("jobs",), *(path for path, _ in commands())])
+def test_every_command_has_help(command: tuple[str, ...], capsys: Capture) -> None:
     assert run([*command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
 
@@ -952,11 +941,11 @@ def test_dead_letters_are_retried(migrated: str, capsys: Capture) -> None:
     assert row[:4] == ("scheduled", 0, "new", 1)
     assert row[4] in (2998, 2999)
 
-    assert run([*retry, "--queue", "default"]) == 0
-    assert "2 dead letters will run again" in capsys.readouterr().out
+    assert run([*retry, "--queue", "default", "--yes"]) == 0
+    assert "retried 2 dead letters" in capsys.readouterr().out
     assert state(migrated, other) == "failed"
-    assert run([*retry, "--all"]) == 0
-    assert "1 dead letter will run again" in capsys.readouterr().out
+    assert run([*retry, "--all", "--yes"]) == 0
+    assert "retried 1 dead letter" in capsys.readouterr().out
 
 
 def test_dead_letters_are_purged(migrated: str, capsys: Capture) -> None:
@@ -967,10 +956,10 @@ def test_dead_letters_are_purged(migrated: str, capsys: Capture) -> None:
     assert run([*purge, str(ids[0])]) == 1
     assert f"there is no job {ids[0]}" in capsys.readouterr().err
     assert run([*purge, "--kind", "nothing"]) == 0
-    assert run([*purge, "--all"]) == 0
+    assert run([*purge, "--all", "--yes"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "0 dead letters are gone",
-        "2 dead letters are gone",
+        "purged 0 dead letters",
+        "purged 2 dead letters",
     ]
 
 
@@ -1014,9 +1003,11 @@ def test_many_dead_letters_need_a_filter_or_an_explicit_all(
 
 def test_dev_offers_a_database_and_keeps_its_data(tmp_path: Path) -> None:
     for expected in (0, 1):
-        with cli("dev", "--quiet", "--root", str(tmp_path / "pg"), cwd=tmp_path) as process:
+        how = "--json" if expected else "--quiet"
+        with cli("dev", how, "--root", str(tmp_path / "pg"), cwd=tmp_path) as process:
             assert process.stdout is not None
-            dsn = process.stdout.readline().strip()
+            said = process.stdout.readline()
+            dsn = json.loads(said)["dsn"] if expected else said.strip()
             with psycopg.connect(dsn) as connection:
                 row = connection.execute(
                     "SELECT last_value - 1 + is_called::int FROM awa.job_ids"

@@ -23,7 +23,8 @@ COMMANDS = [
     ("migrate",), ("grants",), ("worker",), ("jobs",), ("jobs", "list"), ("jobs", "show"),
     ("jobs", "cancel"), ("jobs", "retry"), ("dlq",), ("dlq", "list"), ("dlq", "show"),
     ("dlq", "retry"), ("dlq", "purge"), ("storage",), ("storage", "status"), ("callbacks",),
-    ("callbacks", "serve"), ("demo",), ("nothing",), (),
+    ("callbacks", "serve"), ("demo",), ("nothing",), (), ("check",), ("workers",),
+    ("workers", "list"), ("top",), ("jobs", "explain"), ("completion",),
 ]  # fmt: skip
 
 OPTIONS = (
@@ -32,7 +33,7 @@ OPTIONS = (
     "--since", "--engine", "--status", "--grace", "--name", "--no-listen", "--no-prepare",
     "--telemetry", "--verbose", "--without-follow-ups", "--bind", "--prefix", "--secret",
     "--unsigned", "--window", "--role", "--workers", "--", "-", "---", "--=", "--json=x", "-x",
-    "--limit=", "--no-json", "--chaos",
+    "--limit=", "--no-json", "--chaos", "--dry-run", "--yes", "--strict", "--once", "--interval",
 )  # fmt: skip
 
 VALUES = (
@@ -73,7 +74,10 @@ def arguments(chance: Random) -> list[str]:
 
 def runs_on(given: list[str]) -> bool:
     """Whether it may be right: a command that would run until a signal, or for minutes."""
-    return given[:1] == ["demo"] or (
+    return (
+        given[:1] == ["demo"]
+        or (given[:1] == ["top"] and "--json" in given and "--once" not in given)
+    ) or (
         given[:2] == ["callbacks", "serve"] and ("--unsigned" in given or "--secret" in given)
     )
 
@@ -100,7 +104,11 @@ def test_garbage_is_one_sentence(
         assert "\x1b[2J" not in out + err, (case, given)
         if code != 0:
             assert err.count("awa-trio: ") >= 1, (case, given, err)
-            assert out == "" or given[:2] in (["jobs", "cancel"], ["dlq", "retry"]), (
+            assert (
+                out == ""
+                or given[:1] == ["check"]
+                or given[:2] in (["jobs", "cancel"], ["dlq", "retry"])
+            ), (
                 given,
                 out,
             )
