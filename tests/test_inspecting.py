@@ -10,6 +10,8 @@ import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio._core.plan import Plan, Transition
+from awa_trio._seam.values import Claimed, Want
 from awa_trio.testing import work_one
 
 from .engines import ENGINES, client_on
@@ -312,3 +314,47 @@ async def test_many_must_be_meant(method: str) -> None:
                 await call(**wrong)
         with pytest.raises(TypeError):
             await call(everything="no")
+
+
+async def test_activity_of_more_than_is_looked_at_is_of_a_shorter_time(
+    client: awa.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awa_trio._app.workers.LOOKED_AT", 4)
+    done = [await work(client, Plain(n)) for n in range(6)]
+    ends = [(await client.jobs.get(job_id)).finalized_at for job_id in done]
+    found = await client.activity(3600)
+    assert found.completed == 4
+    first = ends[2]
+    assert first is not None
+    assert found.seconds == pytest.approx((found.at - first).total_seconds(), abs=1e-3)
+
+
+async def test_activity_looks_at_the_latest_claims_and_at_open_ones(
+    segmented: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("awa_trio._app.workers.LOOKED_AT", 2)
+    async with awa.connect(segmented, app=app) as client:
+        store = client._backend.store
+        worker = await store.register("w", 60)
+
+        async def claim(most: int) -> list[Claimed]:
+            found = await store.claim(worker, [Want("default", most, 0)], {"plain": None})
+            assert len(found) == most
+            return found
+
+        async def complete(claimed: Claimed) -> None:
+            move = Transition(claimed.id, 1, awa.JobState.RUNNING, awa.JobState.COMPLETED, 1)
+            [settled] = await store.settle([Plan(move)], worker=worker)
+            assert settled.applied
+
+        await client.enqueue_many([Plain(n) for n in range(6)])
+        first, _ = await claim(2)
+        later = [(await claim(1))[0] for _ in range(3)]
+        # Open, and claimed before the latest two: seen all the same.
+        await complete(first)
+        assert (await client.activity()).completed == 1
+        await complete(later[-1])
+        found = await client.activity()
+        assert found.completed == 2
+        # Nothing is known of what was claimed before those, and has ended whole.
+        assert found.seconds < 60

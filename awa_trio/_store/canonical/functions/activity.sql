@@ -29,7 +29,7 @@ BEGIN
     since AS MATERIALIZED (
         SELECT greatest(present - make_interval(secs => seconds), max(c.at)) AS at
           FROM (SELECT min(e.at) AS at FROM ended AS e
-                 WHERE e.state IS NOT NULL GROUP BY e.state HAVING count(*) >= most
+                 WHERE e.state IS NOT NULL GROUP BY e.place HAVING count(*) >= most
                  UNION ALL
                 SELECT e.at FROM ended AS e WHERE e.state IS NULL) AS c)
     SELECT extract(epoch FROM present - s.at)::float8,

@@ -1,16 +1,17 @@
 -- ended: the jobs that ended last.
 --
 --   since  timestamptz  only those that ended after this
---   most   int          how many in each state, at most
+--   most   int          how many from each place that is looked at, at most
 --
--- Returns a row per job: its state, when it ended, and of those that completed the seconds from
+-- Returns a row per job: the place, its state, when it ended, and of those that completed the seconds from
 -- when it was due until its attempt began, and from then to its end. And, where not all could be
--- looked at, a row without a state: of what ended before its time, nothing is known.
+-- looked at, a row without a state: of what ended before its time, nothing is known. Nor is it of
+-- what ended before the first from a place with `most`.
 --
 -- Locks: none. Reads the ends of indexes. In the lanes, the latest claims: jobs that were claimed
 -- before, and have ended since with all others of their claim, are not seen.
 CREATE OR REPLACE FUNCTION awa.ended(since timestamptz, most int)
-RETURNS TABLE (state text, at timestamptz, pickup double precision, run double precision)
+RETURNS TABLE (place text, state text, at timestamptz, pickup double precision, run double precision)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -27,7 +28,7 @@ BEGIN
         RETURN NEXT;
     END IF;
     RETURN QUERY
-    SELECT 'completed', e.at,
+    SELECT 'lanes', 'completed', e.at,
            greatest(extract(epoch FROM e.claimed_at - b.created_at)::float8, 0),
            extract(epoch FROM e.at - e.claimed_at)::float8
       FROM (SELECT c.segment, c.claimed_at, e.at, e.ids
