@@ -237,6 +237,37 @@ async def _(desk: Desk) -> None:
     await desk.run("SELECT * FROM awa.storage()")
 
 
+@operation("explain a job", LOOKERS)
+async def _(desk: Desk) -> None:
+    assert await desk.client.jobs.explain(desk.failed())
+
+
+@operation("find the follow-ups of a job", ROW_READERS, in_lanes=LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.jobs.follow_ups(desk.failed())
+
+
+@operation("count jobs", ROW_READERS, in_lanes=LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.jobs.count()
+    await desk.client.dlq.count()
+
+
+@operation("list workers", LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.workers.list()
+
+
+@operation("see what has happened lately", LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.activity()
+
+
+@operation("check an app with the database", LOOKERS)
+async def _(desk: Desk) -> None:
+    await awa.check(app, desk.client)
+
+
 # ---- callbacks
 
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from awa_trio._app.connections import Opener
 from awa_trio._core.job import JobState, PreparedInsert
 from awa_trio._pg.pool import Pool
-from awa_trio._seam.values import Claimed, Want
+from awa_trio._seam.values import Claimed, JobFilter, Want
 from awa_trio._store.sql import SqlWorkerStore
 from awa_trio.testing.fixtures import fresh_database
 
@@ -174,6 +174,20 @@ async def test_claiming_from_a_queue_that_has_nothing(watched: Watched) -> None:
 @pytest.mark.parametrize("queue", ["q", "in order", "empty"])
 async def test_asking_when_the_next_is_due(watched: Watched, queue: str) -> None:
     await check(watched, lambda: watched.store.next_due([queue], list(KINDS)))
+
+
+async def test_looking(watched: Watched) -> None:
+    """What a screen asks every second, and people of one job."""
+    store = watched.store
+    figures = await check(watched, lambda: store.activity(3600, 50))
+    assert figures.completed == 50
+    [job] = await store.list(JobFilter(states=(JobState.AVAILABLE,), kind="k"), 1)
+    facts = await check(watched, lambda: store.facts(job.id, 50))
+    assert facts.ahead == 50
+    [done] = await store.list(JobFilter(states=(JobState.COMPLETED,)), 1)
+    assert await check(watched, lambda: store.follow_ups(done.id, 50)) == []
+    kinds = await check(watched, lambda: store.waiting_kinds(["q", "in order", "empty"]))
+    assert {("q", "k"), ("q", "a stranger"), ("in order", "ordered")} <= set(kinds)
 
 
 @pytest.mark.parametrize("jobs", [1, JOBS])
