@@ -214,6 +214,12 @@ async def test_a_timeline_tells_a_life(client: awa.Client) -> None:
     assert (last.event, last.expected) == (E.CANCELLED, False)
     assert "enough" in last.text
 
+    await client.jobs.retry(job_id)
+    found = await client.jobs.timeline(job_id)
+    assert [entry.event for entry in found][-3:] == [E.CANCELLED, E.PROGRESS, E.SCHEDULED]
+    assert "an attempt started" in [entry.text for entry in found]
+    await client.jobs.cancel(job_id)
+
     failed = await work(client, Parent("fails"))
     found = await client.jobs.timeline(failed)
     assert [entry.event for entry in found] == [

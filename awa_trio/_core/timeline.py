@@ -82,13 +82,21 @@ def _scheduled_once(job: JobDetails) -> list[TimelineEntry]:
 def _started(job: JobDetails) -> list[TimelineEntry]:
     if job.attempted_at is None:
         return []
-    attempt = max(job.attempt, 1)
     where = "" if job.worker_id is None else f" on worker {job.worker_id}"
-    text = f"attempt {attempt} of {job.max_attempts} started{where}"
-    return [TimelineEntry(TimelineEvent.STARTED, job.attempted_at, text, attempt)]
+    if job.attempt == 0:
+        # Given back, or a person let it begin anew: its number is gone.
+        return [TimelineEntry(TimelineEvent.STARTED, job.attempted_at, "an attempt started")]
+    text = f"attempt {job.attempt} of {job.max_attempts} started{where}"
+    return [TimelineEntry(TimelineEvent.STARTED, job.attempted_at, text, job.attempt)]
 
 
 def _failed(error: JobError) -> TimelineEntry:
+    if error.terminal:
+        # And was retried since.
+        cancelled = _headline(error).startswith("cancelled")
+        text = _headline(error) if cancelled else f"failed: {_headline(error)}"
+        event = TimelineEvent.CANCELLED if cancelled else TimelineEvent.ENDED_FAILED
+        return TimelineEntry(event, error.at, text, error.attempt, error.error)
     text = f"attempt {error.attempt} failed: {_headline(error)}"
     return TimelineEntry(TimelineEvent.FAILED, error.at, text, error.attempt, error.error)
 

@@ -339,9 +339,11 @@ def state(job: JobDetails) -> Text:
 
 def ago(instant: datetime | None) -> str:
     """Return an instant as people say it: how long ago, or in how long."""
-    if instant is None:
-        return ""
-    seconds = (datetime.now(UTC) - instant).total_seconds()
+    return "" if instant is None else span((datetime.now(UTC) - instant).total_seconds())
+
+
+def span(seconds: float) -> str:
+    """Return how long ago something was, or in how long it will be, as people say it."""
     size = abs(seconds)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if size >= length:

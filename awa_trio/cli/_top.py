@@ -209,7 +209,7 @@ def _screen(look: Look | None, problem: str) -> RenderableType:
         parts += [table_of(("queue", "due", "oldest"), rows), Text("")]
     if look.workers:
         shown = sorted(look.workers, key=lambda w: (not w.alive, -w.running, w.id))[:WORKERS]
-        parts += [workers_table(shown), Text("")]
+        parts += [workers_table(shown, brief=True), Text("")]
     else:
         parts += [Text("no workers", style="yellow"), Text("")]
     if now.failures:

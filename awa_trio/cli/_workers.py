@@ -11,7 +11,7 @@ from rich.text import Text
 
 from .. import WorkerRow
 from ._options import Dsn, Json, connect_once
-from ._output import ago, cell, iso, print_record, print_rows, table_of
+from ._output import ago, cell, iso, print_record, print_rows, span, table_of
 
 workers = App(name="workers", help="See who runs the jobs.")
 
@@ -52,8 +52,8 @@ def facts(worker: WorkerRow) -> dict[str, Any]:
     }
 
 
-def workers_table(found: Sequence[WorkerRow]) -> Table:
-    """Return workers as a table."""
+def workers_table(found: Sequence[WorkerRow], *, brief: bool = False) -> Table:
+    """Return workers as a table; without what changes never, if it is to be brief."""
     rows = [
         (
             str(worker.id),
@@ -61,13 +61,17 @@ def workers_table(found: Sequence[WorkerRow]) -> Table:
             _state(worker),
             str(worker.running),
             str(worker.waiting),
-            f"{worker.silent:.0f} s ago",
+            span(worker.silent),
             ago(worker.started_at),
             _names(worker.queues),
             ", ".join(worker.duties),
         )
         for worker in found
     ]
+    if brief:
+        left_out = {COLUMNS.index("started"), COLUMNS.index("duties")}
+        kept = [n for n in range(len(COLUMNS)) if n not in left_out]
+        return table_of([COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in rows])
     return table_of(COLUMNS, rows)
 
 
