@@ -47,7 +47,10 @@ RUNNING = job(JobState.RUNNING, worker_id=3, attempted_at=NOW - MINUTE)
 WAITING = job(JobState.WAITING_EXTERNAL, callback_token="t", callback_until=NOW + MINUTE)
 ANSWERED = job(JobState.WAITING_EXTERNAL, callback_token="t")
 BEAT = {"worker": "host:1", "silent": 1.0, "lease": 30.0, "fenced": False}
-MASK_OF_RUNNING: dict[str, Any] = {"unique_key": b"0" * 16, "unique_states": JobState.RUNNING.bit}
+MASK_OF_RUNNING: dict[str, Any] = {
+    "unique_key": b"0" * 16,
+    "unique_states": JobState.RUNNING.bit,
+}
 
 
 @pytest.mark.parametrize(

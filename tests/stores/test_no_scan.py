@@ -181,6 +181,10 @@ async def test_looking(watched: Watched) -> None:
     store = watched.store
     figures = await check(watched, lambda: store.activity(3600, 50))
     assert figures.completed == 50
+    failed = JobFilter(states=(JobState.FAILED, JobState.CANCELLED))
+    assert await check(watched, lambda: store.list(failed, 50)) == []
+    assert await check(watched, lambda: store.list_from(failed, 50)) == []
+    assert await check(watched, lambda: store.count(failed, 50)) == 0
     [job] = await store.list(JobFilter(states=(JobState.AVAILABLE,), kind="k"), 1)
     facts = await check(watched, lambda: store.facts(job.id, 50))
     assert facts.ahead == 50

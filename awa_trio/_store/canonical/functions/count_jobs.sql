@@ -18,6 +18,14 @@ SET plan_cache_mode = force_custom_plan
 AS $$
 #variable_conflict use_column
 BEGIN
+    IF states <@ '{failed,cancelled,running}' THEN
+        RETURN (SELECT count(*)
+                  FROM (SELECT FROM awa.rare_jobs(states) AS j
+                         WHERE (count_jobs.kind IS NULL OR j.kind = count_jobs.kind)
+                           AND (count_jobs.queue IS NULL OR j.queue = count_jobs.queue)
+                           AND (tag IS NULL OR tag = ANY (j.tags))
+                         LIMIT most) AS c);
+    END IF;
     RETURN (SELECT count(*)
               FROM (SELECT FROM awa.jobs AS j
                      WHERE (states IS NULL OR j.state = ANY (states::awa.job_state[]))
