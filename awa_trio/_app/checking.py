@@ -10,6 +10,7 @@ from .._core.checking import Finding, check_registry, strangers
 from .app import App, registry_of, worker_queues
 from .calls import public_errors
 from .client import Client
+from .workers import MOST_WORKERS
 
 
 async def check(
@@ -43,15 +44,12 @@ async def check(
     with public_errors("looking at what waits"):
         waiting = await store.waiting_kinds(queues)
         workers = await store.workers(MOST_WORKERS)
-    known = set(app.kinds)
+    known = {queue: set(app.kinds) for queue in queues}
     for worker in workers:
         if worker.alive:
-            known.update(worker.kinds or ())
+            for queue in known.keys() & (worker.queues or ()):
+                known[queue].update(worker.kinds or ())
     by_queue: dict[str, set[str]] = {}
     for queue, kind in waiting:
         by_queue.setdefault(queue, set()).add(kind)
     return found + strangers(by_queue, known)
-
-
-#: More are a mistake.
-MOST_WORKERS = 1_000

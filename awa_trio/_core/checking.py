@@ -70,16 +70,16 @@ def check_registry(
     return found
 
 
-def strangers(waiting: Mapping[str, set[str]], known: set[str]) -> list[Finding]:
+def strangers(waiting: Mapping[str, set[str]], known: Mapping[str, set[str]]) -> list[Finding]:
     """Return what is wrong if jobs wait that nobody runs.
 
     Args:
       waiting: by queue, the kinds of which jobs wait there.
-      known: the kinds that somebody runs.
+      known: by queue, the kinds that somebody would run there.
     """
     found = []
     for queue, kinds in waiting.items():
-        for kind in sorted(kinds - known):
+        for kind in sorted(kinds - known[queue]):
             text = (
                 f"jobs of kind {kind!r} wait in queue {queue!r}, and neither the app nor a live"
                 " worker has a task for them: was it renamed or removed?"

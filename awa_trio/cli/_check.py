@@ -21,6 +21,7 @@ async def check(
     /,
     *,
     strict: Annotated[bool, Parameter(negative="")] = False,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False,
     json: Json = False,
     dsn: Dsn = "",
 ) -> int:
@@ -36,8 +37,10 @@ async def check(
         MODULE:APP, or FILE.py:APP; ":APP" may be left out if it is ":app".
     strict
         Fail also for what works, and is hardly what was meant.
+    verbose
+        Show the traceback of a program that cannot be imported.
     """
-    loaded = load_app(app)
+    loaded = load_app(app, verbose=verbose)
     version: int | None = None
     if dsn:
         async with connect_once(dsn, app=loaded) as client:

@@ -16,6 +16,7 @@ from cyclopts.validators import Number
 
 from .. import App, Client, connect
 from ._errors import CommandFailed, ProgramBroken, UsageError
+from ._output import note
 
 Dsn = Annotated[
     str,
@@ -92,8 +93,12 @@ def connect_once(dsn: str, app: App | None = None) -> AbstractAsyncContextManage
     return connect(dsn, app=app, prepare=False)
 
 
-def load_app(where: str) -> App:
+def load_app(where: str, *, verbose: bool = False) -> App:
     """Return the app at ``module:name``, or ``file.py:name``; ``:name`` may be left out for ``app``.
+
+    Args:
+      where: that.
+      verbose: print the traceback of a module that cannot be imported.
 
     Raises:
       UsageError: that names no module.
@@ -119,7 +124,10 @@ def load_app(where: str) -> App:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise _broken(module_name, error) from error
+        broken = _broken(module_name, error)
+        if verbose and isinstance(broken, ProgramBroken):
+            _print_traceback(error)
+        raise broken from error
     if file is not None and not _is_from(module, file):
         raise CommandFailed(
             f"{file} cannot be imported: {module_name!r} is another module"
@@ -134,6 +142,14 @@ def load_app(where: str) -> App:
             f"{module_name}:{attribute} is a {type(app).__name__}, not an awa_trio.App"
         )
     return app
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print a traceback, from the user's first frame on."""
+    frames = user_frames(error)
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    for line in "".join(lines).splitlines():
+        note(line)
 
 
 def _from_file(path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,9 +25,9 @@ from .. import (
     run_worker,
 )
 from ._collector import spare_the_collector
-from ._errors import CommandFailed, ProgramBroken, UsageError
+from ._errors import CommandFailed, UsageError
 from ._logs import JsonLog, log_to_stderr
-from ._options import Dsn, ListenDsn, load_app, user_frames
+from ._options import Dsn, ListenDsn, load_app
 from ._output import note
 
 #: Characters of a worker's name.
@@ -87,12 +86,7 @@ async def worker(
     queues = _queues(queue) if queue else None
     if name is not None and not 1 <= len(name) <= MAX_NAME:
         raise UsageError(f"--name: give 1 to {MAX_NAME} characters")
-    try:
-        loaded = load_app(app)
-    except ProgramBroken as broken:
-        if verbose and broken.__cause__ is not None:
-            _print_traceback(broken.__cause__)
-        raise
+    loaded = load_app(app, verbose=verbose)
     observers = [_telemetry()] if telemetry else []
     spare_the_collector()
     async with AsyncExitStack() as held:
@@ -219,14 +213,6 @@ def _queues(given: Sequence[str]) -> dict[str, int | None]:
             raise UsageError(f"--queue {text[:100]}: {error}") from error
         chosen[name] = int(count) if equals else None
     return chosen
-
-
-def _print_traceback(error: BaseException) -> None:
-    """Print a traceback, from the user's first frame on."""
-    frames = user_frames(error)
-    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
-    for line in "".join(lines).splitlines():
-        note(line)
 
 
 def _telemetry() -> Observer:

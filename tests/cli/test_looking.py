@@ -358,6 +358,8 @@ def test_an_app_that_cannot_be_imported_fails_the_build(folder: Path, capsys: Ca
     (folder / "raises.py").write_text(BROKEN["raises.py"])
     assert run(["check", "raises.py"]) == 1
     assert "cannot be imported" in capsys.readouterr().err
+    assert run(["check", "raises.py", "--verbose"]) == 1
+    assert "in f\n    raise ValueError('no')\nValueError: no\n" in capsys.readouterr().err
 
 
 def test_a_check_fails_where_a_worker_would(folder: Path, dsn: str) -> None:
