@@ -27,7 +27,10 @@ BEGIN
     SELECT clock_timestamp(), w.alive, w.serving, w.knowing, o.name,
            extract(epoch FROM clock_timestamp() - o.beat_at)::float8,
            extract(epoch FROM o.lease)::float8, o.fenced_at IS NOT NULL,
-           t.id, t.state::text, h.id, u.job_id, awa.ahead_of(g.id, most)
+           t.id, t.state::text, h.id,
+           (SELECT u.job_id FROM awa.unique_claims AS u
+             WHERE u.unique_key = g.unique_key AND u.job_id <> g.id),
+           awa.ahead_of(g.id, most)
       FROM awa.get_jobs(ARRAY[job_id]) AS g
      CROSS JOIN LATERAL (
            SELECT count(*)::int AS alive,
@@ -37,7 +40,9 @@ BEGIN
                           coalesce(g.kind = ANY (w.kinds), true) AS knows
                      FROM awa.workers AS w
                     WHERE w.fenced_at IS NULL AND w.beat_at >= clock_timestamp() - w.lease) AS s) AS w
-      LEFT JOIN awa.workers AS o ON o.id = g.worker_id
+      LEFT JOIN LATERAL (
+           SELECT w.name, w.beat_at, w.lease, w.fenced_at FROM awa.workers AS w
+            WHERE w.id = g.worker_id LIMIT 1) AS o ON true
       LEFT JOIN LATERAL (
            SELECT j.id, j.state FROM awa.jobs AS j
             WHERE j.queue = g.queue AND j.ordering_key = g.ordering_key
@@ -46,7 +51,6 @@ BEGIN
            SELECT j.id FROM awa.jobs AS j
             WHERE j.queue = g.queue AND j.ordering_key = g.ordering_key
               AND j.state IN ('available', 'scheduled', 'retryable')
-            ORDER BY j.run_at, j.id LIMIT 1) AS h ON true
-      LEFT JOIN awa.unique_claims AS u ON u.unique_key = g.unique_key AND u.job_id <> g.id;
+            ORDER BY j.run_at, j.id LIMIT 1) AS h ON true;
 END
 $$;

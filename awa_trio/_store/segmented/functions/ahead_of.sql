@@ -18,11 +18,14 @@ DECLARE
     job record;
     rows int := awa.ahead_of_rows(job_id, most);
 BEGIN
-    SELECT g.id, g.queue, g.kind, g.priority, g.run_at, g.state, g.ordering_key, s.number, b.xid
+    -- Looked up one by one: a join is planned as if there were a thousand.
+    SELECT g.id, g.queue, g.kind, g.priority, g.run_at, g.state, g.ordering_key,
+           (SELECT b.xid FROM awa.lane_jobs AS b WHERE b.id = job_id) AS xid,
+           (SELECT s.number FROM awa.segments AS s
+             WHERE s.segment = (SELECT b.segment FROM awa.lane_jobs AS b
+                                 WHERE b.id = job_id)) AS number
       INTO job
-      FROM awa.get_jobs(ARRAY[job_id]) AS g
-      LEFT JOIN awa.lane_jobs AS b ON b.id = g.id
-      LEFT JOIN awa.segments AS s ON s.segment = b.segment;
+      FROM awa.get_jobs(ARRAY[job_id]) AS g;
     IF NOT FOUND OR job.ordering_key IS NOT NULL
        OR job.state NOT IN ('available', 'scheduled', 'retryable')
     THEN
