@@ -107,25 +107,22 @@ async def worker(
             name=name,
             listen=listen,
         )
-        return await run_until_signalled(run, grace, listeners)
+        tell = logging.getLogger("awa_trio.cli").info if json else note
+        return await run_until_signalled(run, grace, tell, listeners)
 
 
 async def run_until_signalled(
     run: Callable[..., Awaitable[None]],
     grace: float,
+    tell: Callable[[str], None] = note,
     listeners: Sequence[trio.SocketListener] | None = None,
-        tell = logging.getLogger("awa_trio.cli").info if json else note
-        return await run_until_signalled(run, grace, tell)
-
-
-async def run_until_signalled(
-    run: Callable[..., Awaitable[None]], grace: float, tell: Callable[[str], None] = note
 ) -> int:
     """Run a worker until signals have stopped it; return the exit code.
 
     Args:
       run: runs it.
       grace: seconds it gives its jobs.
+      tell: says how it goes on.
       listeners: where probes come in, if they do.
 
     Raises:
@@ -140,16 +137,15 @@ async def run_until_signalled(
         def started(self, running: Worker) -> None:
             nonlocal worker
             worker = running
-            tell(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
             nursery.start_soon(health.notify, running)
             if listeners is not None:
                 nursery.start_soon(answer_probes, running, listeners)
-            note(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
+            tell(f"worker {worker.id} serves {', '.join(worker.queues)}; Ctrl-C stops it")
 
     async def answer_probes(running: Worker, listeners: Sequence[trio.SocketListener]) -> None:
         async with trio.open_nursery() as serving:
             where = await serving.start(health.serve, running, listeners)
-            note(f"health is at http://{where[0]}/readyz and /healthz")
+            tell(f"health is at http://{where[0]}/readyz and /healthz")
 
     async def obey() -> None:
         nonlocal code
