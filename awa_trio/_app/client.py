@@ -40,6 +40,7 @@ from .joining import (
     unique_key_of,
 )
 from .moving import Mover
+from .schedules import Schedules
 
 
 class Backend(Protocol):
@@ -65,7 +66,7 @@ class Client:
 
     ``client.jobs`` looks at jobs, cancels and retries them (`Jobs`); ``client.dlq`` does so
     with those that failed (`DeadLetters`); ``client.callbacks`` resolves what jobs wait for
-    (`Callbacks`).
+    (`Callbacks`); ``client.cron`` looks at schedules, pauses and triggers them (`Schedules`).
 
     Every method may be cancelled. Cancelled means that it did not happen, on Trio; on
     asyncio it may have.
@@ -82,6 +83,7 @@ class Client:
         self.jobs = Jobs(backend.store, app, mover)
         self.dlq = DeadLetters(backend.store)
         self.callbacks = Callbacks(backend.store, mover)
+        self.cron = Schedules(backend.store, app, self._enqueue)
 
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job, in a transaction of its own.

@@ -24,6 +24,7 @@ from .._core.job_errors import job_errors
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.request import Replacements
+from .._core.schedules import Definition, ScheduleRow
 from .._core.settings import Retention
 from .._pg import arrays
 from .._pg.listener import Listener
@@ -119,6 +120,11 @@ LIST_DEAD_LETTERS = call("list_dead_letters", 6)
 RETRY_DEAD_LETTERS = call("retry_dead_letters", 10)
 PURGE_DEAD_LETTERS = call("purge_dead_letters", 6)
 BACKLOGS = call("backlogs", 2)
+REGISTER_SCHEDULES = call("register_schedules", 7)
+LIST_SCHEDULES = call("list_schedules", 1)
+FIRE_CRON = call("fire_cron", 17)
+PAUSE_SCHEDULE = call("pause_schedule", 2)
+REMOVE_SCHEDULE = call("remove_schedule", 1)
 
 
 async def database_identity(connection: psycopg.AsyncConnection[Any]) -> str:
@@ -356,6 +362,63 @@ class SqlStore:
         [(done, last_id)] = await self._rows(PURGE_DEAD_LETTERS, parameters)
         return Swept(done, last_id)
 
+    # ---- schedules
+
+    async def register_schedules(
+        self, definitions: Sequence[Definition], *, anew: bool = False
+    ) -> None:
+        """See `_seam.protocol.Scheduling`."""
+        await self._rows(
+            REGISTER_SCHEDULES,
+            (
+                arrays.texts([one.name for one in definitions]),
+                arrays.texts([one.expression for one in definitions]),
+                arrays.texts([one.timezone for one in definitions]),
+                arrays.texts([one.kind for one in definitions]),
+                arrays.texts([one.missed for one in definitions]),
+                arrays.texts([one.error for one in definitions]),
+                anew,
+            ),
+        )
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRow]:
+        """See `_seam.protocol.Scheduling`."""
+        wanted = None if names is None else arrays.texts(names)
+        rows = await self._rows(LIST_SCHEDULES, (wanted,))
+        return [_schedule(row) for row in rows]
+
+    async def fire(
+        self,
+        name: str,
+        cursor: datetime,
+        upto: datetime,
+        jobs: Sequence[PreparedInsert],
+        *,
+        patience: float = 0.25,
+        notify: bool = True,
+    ) -> list[Enqueued] | None:
+        """See `_seam.protocol.Scheduling`."""
+        parameters = (
+            name,
+            cursor,
+            upto,
+            Int4(max(1, round(patience * 1000))),
+            *(columns(jobs) if jobs else NO_COLUMNS),
+            notify,
+        )
+        [(fired, ids, inserted)] = await self._rows(FIRE_CRON, parameters)
+        if not fired:
+            return None
+        return [Enqueued(*one) for one in zip(ids or (), inserted or (), strict=True)]
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        """See `_seam.protocol.Scheduling`."""
+        return cast("bool", await self._value(PAUSE_SCHEDULE, (name, paused)))
+
+    async def remove_schedule(self, name: str) -> bool:
+        """See `_seam.protocol.Scheduling`."""
+        return cast("bool", await self._value(REMOVE_SCHEDULE, (name,)))
+
     # ---- resolving
 
     async def find_callback(self, token: str) -> JobDetails | None:
@@ -557,6 +620,17 @@ def _lost(row: Sequence[Any]) -> LostJob:
     if token is not None:
         job.state = JobState.WAITING_EXTERNAL
     return LostJob(job, Lost[reason], token)
+
+
+def _schedule(row: Sequence[Any]) -> ScheduleRow:
+    name, expression, timezone, kind, missed, since, cursor, fires, *rest = row
+    fired_for, fired_at, last_job_id, paused_at, seen_at, error, now = rest
+    since, cursor, fired_for, fired_at, paused_at, seen_at, now = [
+        None if at is None else instant(at)
+        for at in (since, cursor, fired_for, fired_at, paused_at, seen_at, now)
+    ]
+    known = (name, expression, timezone, kind, missed, since, cursor, fires)
+    return ScheduleRow(*known, fired_for, fired_at, last_job_id, paused_at, seen_at, error, now)
 
 
 def _wait_columns(waits: Sequence[Wait]) -> tuple[arrays.Array, ...]:
