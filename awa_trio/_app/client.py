@@ -22,7 +22,7 @@ from .._core.observer import Observer
 from .._core.outcome import CancelRequested, RetryRequested
 from .._core.request import EnqueueOptions
 from .._core.unique import UniqueOpts
-from .._runtime.observing import Observers, observers_or_none
+from .._runtime.observing import Observers, enqueueing, observers_or_none, told
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued, JobFilter
 from . import calls
@@ -32,11 +32,10 @@ from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
 from .joining import (
+    codec_of,
     enqueue_many_prepared,
-    enqueueing,
     prepare,
     prepare_many,
-    told,
     unique_key_of,
 )
 from .moving import Mover
@@ -142,7 +141,7 @@ class Client:
         if self._observers is None or not jobs:
             with public_errors("enqueueing"):
                 return await self._backend.store.enqueue(jobs)
-        with enqueueing(self._observers, self._app, jobs) as watched:
+        with enqueueing(self._observers, codec_of(self._app), jobs) as watched:
             with public_errors("enqueueing"):
                 answers = await self._backend.store.enqueue(watched)
             self._observers.tell(told(watched, answers))
@@ -225,7 +224,7 @@ class Transaction:
     async def _enqueue(self, jobs: list[PreparedInsert]) -> list[Enqueued]:
         if self._observers is None:
             return await enqueue_many_prepared(self.connection, jobs)
-        with enqueueing(self._observers, self._app, jobs) as watched:
+        with enqueueing(self._observers, codec_of(self._app), jobs) as watched:
             answers = await enqueue_many_prepared(self.connection, watched)
         self._events.append(told(watched, answers))
         return answers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn, final
 from zoneinfo import ZoneInfo
@@ -88,7 +88,7 @@ class Schedules:
         """
         await self._pause(name, False)
 
-    async def trigger(self, name: str) -> list[Enqueued]:
+    async def trigger(self, name: str) -> Sequence[Enqueued]:
         """Fire a schedule now, beside its instants, also while it is paused.
 
         What it enqueues is up to the client's app, which must have it. The instant that the

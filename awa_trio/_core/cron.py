@@ -56,10 +56,15 @@ _ALIASES = {
 class Rule(Protocol):
     """At which instants something is due. All instants are in UTC."""
 
-    text: str
-    """As people write it, and as the database keeps it."""
-    timezone: str | None
-    """The zone whose clock it means; None if it means none."""
+    @property
+    def text(self) -> str:
+        """As people write it, and as the database keeps it."""
+        ...
+
+    @property
+    def timezone(self) -> str | None:
+        """The zone whose clock it means; None if it means none."""
+        ...
 
     def after(self, instant: datetime, since: datetime) -> datetime | None:
         """Return the first instant after this one; None if there is none in 50 years."""
@@ -208,7 +213,10 @@ class Every:
 
     period: timedelta
 
-    timezone: None = attrs.field(default=None, init=False)
+    @property
+    def timezone(self) -> None:
+        """None: a period means no clock on a wall."""
+        return
 
     @property
     def text(self) -> str:

@@ -623,14 +623,15 @@ def _lost(row: Sequence[Any]) -> LostJob:
 
 
 def _schedule(row: Sequence[Any]) -> ScheduleRow:
-    name, expression, timezone, kind, missed, since, cursor, fires, *rest = row
-    fired_for, fired_at, last_job_id, paused_at, seen_at, error, now = rest
-    since, cursor, fired_for, fired_at, paused_at, seen_at, now = [
-        None if at is None else instant(at)
-        for at in (since, cursor, fired_for, fired_at, paused_at, seen_at, now)
-    ]
-    known = (name, expression, timezone, kind, missed, since, cursor, fires)
-    return ScheduleRow(*known, fired_for, fired_at, last_job_id, paused_at, seen_at, error, now)
+    what, since, cursor, fires = row[:5], row[5], row[6], row[7]
+    fired_for, fired_at, last_job_id, paused_at, seen_at, error, now = row[8:]
+    known = [instant(since), instant(cursor), fires, _maybe(fired_for), _maybe(fired_at)]
+    rest = [last_job_id, _maybe(paused_at), instant(seen_at), error, instant(now)]
+    return ScheduleRow(*what, *known, *rest)
+
+
+def _maybe(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
 
 
 def _wait_columns(waits: Sequence[Wait]) -> tuple[arrays.Array, ...]:
