@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
 from ._callbacks import callbacks
+from ._cron import cron
 from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
@@ -39,6 +40,7 @@ app.command(grants)
 app.command(worker)
 app.command(jobs)
 app.command(dlq)
+app.command(cron)
 app.command(storage)
 app.command(callbacks)
 app.command(dev)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails, StoragePart, UndecodableArgs
+from .. import JobDetails, ScheduleRow, StoragePart, UndecodableArgs
 
 
 class _Output(Console):
@@ -281,6 +281,102 @@ def _print_table(
         table.add_row(*row)
     # A table must know its width; piped, it may be as wide as it likes.
     _Output(width=out.width if out.is_terminal else 200, highlight=False).print(table)
+
+
+def print_schedules(rows: Sequence[ScheduleRow], *, as_json: bool) -> None:
+    """Print schedules, for people or for programs."""
+    if as_json:
+        for row in rows:
+            _print_schedule_as_json(row)
+        return
+    _print_table(
+        "no schedules",
+        ("name", "when", "next", "last", "fires", "condition"),
+        [
+            (
+                _cell(row.name),
+                _cell(_when(row)),
+                ago(row.next_at),
+                ago(row.fired_for),
+                f"{row.fires:,}",
+                _condition(row),
+            )
+            for row in rows
+        ],
+    )
+
+
+def print_schedule(row: ScheduleRow, *, as_json: bool) -> None:
+    """Print everything about one schedule, for people or for programs."""
+    if as_json:
+        _print_schedule_as_json(row)
+        return
+    say(("schedule ", "bold"), (row.name, "bold"), "  ", _when(row))
+    facts: list[tuple[str, Any]] = [
+        ("kind", row.kind),
+        ("condition", _condition(row).plain),
+        ("next", row.next_at and f"{_iso(row.next_at)} ({ago(row.next_at)})"),
+        ("last", row.fired_for and f"{_iso(row.fired_for)} ({ago(row.fired_for)})"),
+        ("fired at", row.fired_at and f"{_iso(row.fired_at)} ({ago(row.fired_at)})"),
+        ("last job", row.last_job_id),
+        ("fires", f"{row.fires:,}"),
+        ("if missed", row.missed),
+        ("since", f"{_iso(row.since)} ({ago(row.since)})"),
+        ("dealt with", f"up to {_iso(row.cursor)} ({ago(row.cursor)})"),
+        ("paused", row.paused_at and f"{_iso(row.paused_at)} ({ago(row.paused_at)})"),
+        ("seen", f"{_iso(row.seen_at)} ({ago(row.seen_at)})"),
+    ]
+    for name, value in facts:
+        if value not in (None, ""):
+            say((f"  {name:<13}", "bright_black"), str(value))
+    if row.error is not None:
+        say(("  error", "red"))
+        for line in row.error.split("\n"):
+            say("    ", line)
+
+
+def _when(row: ScheduleRow) -> str:
+    return row.expression if row.timezone is None else f"{row.expression} {row.timezone}"
+
+
+def _condition(row: ScheduleRow) -> Text:
+    """What keeps it from firing, if anything does."""
+    if row.paused:
+        return Text("paused", style="yellow")
+    if row.orphaned:
+        return Text("orphaned: no worker has it", style="red")
+    if row.error is not None:
+        return Text(visible(row.error.partition("\n")[0]), style="red")
+    late = row.next_at is not None and (row.now - row.next_at).total_seconds() > _LATE_AFTER
+    return Text("late", style="red") if late else Text("")
+
+
+#: Seconds after which a fire is late: those that follow a leader have come by then.
+_LATE_AFTER = 10.0
+
+
+def _print_schedule_as_json(row: ScheduleRow) -> None:
+    facts: dict[str, Any] = {
+        "name": row.name,
+        "expression": row.expression,
+        "timezone": row.timezone,
+        "kind": row.kind,
+        "missed": row.missed,
+        "next_at": _iso(row.next_at),
+        "fires": row.fires,
+        "fired_for": _iso(row.fired_for),
+        "fired_at": _iso(row.fired_at),
+        "last_job_id": row.last_job_id,
+        "since": _iso(row.since),
+        "cursor": _iso(row.cursor),
+        "paused_at": _iso(row.paused_at),
+        "seen_at": _iso(row.seen_at),
+        "orphaned": row.orphaned,
+        "error": row.error,
+    }
+    print_json_line(
+        {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
+    )
 
 
 def print_parts(parts: Sequence[StoragePart]) -> None:

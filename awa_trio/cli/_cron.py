@@ -1,0 +1,94 @@
+"""``awa-trio cron``: schedules, listed, shown, paused, resumed, triggered, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from .. import AwaError, Client
+from ._exits import FAILED, OK
+from ._options import Dsn, Json, WhichApp, connect_once, load_app
+from ._output import print_schedule, print_schedules, problem, say
+
+cron = App(name="cron", help="List, show, pause, resume, trigger and remove schedules.")
+
+Names = Annotated[tuple[str, ...], Parameter(negative="", required=True)]
+
+
+@cron.command(name="list")
+async def list_(*, json: Json = False, dsn: Dsn = "") -> None:
+    """List schedules: when each fires next, and how the last time went."""
+    async with connect_once(dsn) as client:
+        found = await client.cron.list()
+    print_schedules(found, as_json=json)
+
+
+@cron.command
+async def show(name: str, /, *, json: Json = False, dsn: Dsn = "") -> None:
+    """Show everything about a schedule."""
+    async with connect_once(dsn) as client:
+        found = await client.cron.get(name)
+    print_schedule(found, as_json=json)
+
+
+@cron.command
+async def pause(names: Names, /, *, dsn: Dsn = "") -> int:
+    """Keep schedules from firing, in every worker, until they are resumed."""
+
+    async def one(client: Client, name: str) -> None:
+        await client.cron.pause(name)
+        say(f"schedule {name} is paused")
+
+    return await _each(names, one, dsn)
+
+
+@cron.command
+async def resume(names: Names, /, *, dsn: Dsn = "") -> int:
+    """Let schedules fire again, from now on."""
+
+    async def one(client: Client, name: str) -> None:
+        await client.cron.resume(name)
+        say(f"schedule {name} fires again")
+
+    return await _each(names, one, dsn)
+
+
+@cron.command
+async def trigger(name: str, /, *, app: WhichApp, dsn: Dsn = "") -> None:
+    """Fire a schedule now, beside its instants, also while it is paused."""
+    async with connect_once(dsn, load_app(app)) as client:
+        answers = await client.cron.trigger(name)
+    for answer in answers:
+        if answer.inserted:
+            say(f"job {answer.id}")
+        else:
+            say(f"a duplicate of job {answer.id}")
+    if not answers:
+        say(f"schedule {name} has nothing to do now")
+
+
+@cron.command
+async def remove(names: Names, /, *, dsn: Dsn = "") -> int:
+    """Forget schedules that no app has any more; a worker that has one brings it back."""
+
+    async def one(client: Client, name: str) -> None:
+        await client.cron.remove(name)
+        say(f"schedule {name} is gone")
+
+    return await _each(names, one, dsn)
+
+
+async def _each(
+    names: tuple[str, ...], one: Callable[[Client, str], Awaitable[None]], dsn: str
+) -> int:
+    code = OK
+    async with connect_once(dsn) as client:
+        for name in names:
+            try:
+                await one(client, name)
+            except (AwaError, ValueError) as error:
+                problem(str(error))
+                code = FAILED
+    return code
