@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
+
 from .._core.arguments import check_string, check_whole
 from .._core.cron import MissedFires, Policy, Rule
 from .._core.errors import ConfigurationError, InvalidRequest, UnknownKind
@@ -73,6 +75,10 @@ def schedule_of(
     Raises:
       ConfigurationError: there is no such task, or what it would enqueue breaks a rule.
     """
+    if not callable(function):
+        raise ConfigurationError(
+            f"a schedule is put on a task or on a function, not on a value: {name_of(function)}"
+        )
     try:
         refuse_unknown("options", options, OPTION_NAMES)
     except InvalidRequest as error:
@@ -89,12 +95,19 @@ def schedule_of(
     if task is None:
         _check_function(function, args)
         _check_options(registry, options)
-        return Schedule(name, rule, policy, None, function, dict(options))
-    asked = {**options, "kind": _kind(task, options)}
+        queue = options.get("queue")
+        return Schedule(name, rule, policy, None, queue, function, dict(options))
+    _check_kind(task, options)
     given = _default(task, name) if args is None else args
-    if isinstance(given, EnqueueRequest):
-        asked = {k: v for k, v in options.items() if v is not None}
-    schedule = Schedule(name, rule, policy, task.kind, lambda fire: given, asked)
+    asked = {key: value for key, value in options.items() if value is not None}
+    if isinstance(given, EnqueueRequest) and asked:
+        raise ConfigurationError(
+            f"schedule {name!r}: an EnqueueRequest brings its own options: set"
+            f" {', '.join(asked)} on it"
+        )
+    if type(given) is dict:
+        asked["kind"] = task.kind
+    schedule = Schedule(name, rule, policy, task.kind, None, lambda fire: given, asked)
     try:
         [job] = registry.jobs_of(schedule, Fire(name, _ANY_INSTANT))
     except (InvalidRequest, UnknownKind) as error:
@@ -104,16 +117,15 @@ def schedule_of(
             f"schedule {name!r} is for kind {task.kind!r}, and its arguments are of kind"
             f" {job.kind!r}; put it on that task"
         )
-    return schedule
+    return attrs.evolve(schedule, queue=job.queue)
 
 
-def _kind(task: Task, options: Mapping[str, Any]) -> str:
+def _check_kind(task: Task, options: Mapping[str, Any]) -> None:
     if options.get("kind") not in (None, task.kind):
         raise ConfigurationError(
             f"kind={options['kind']!r}: the schedule is put on the task of kind {task.kind!r};"
             " leave it out"
         )
-    return task.kind
 
 
 def _default(task: Task, name: str) -> object:
@@ -130,10 +142,6 @@ def _default(task: Task, name: str) -> object:
 
 
 def _check_function(function: Callable[..., Any], args: object) -> None:
-    if not callable(function):
-        raise ConfigurationError(
-            f"a schedule is put on a task or on a function, not on {name_of(function)}"
-        )
     called = name_of_function(function)
     code = written(function)
     if _takes_a_job(function) or inspect.iscoroutinefunction(code):

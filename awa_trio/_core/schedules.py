@@ -47,6 +47,8 @@ class Schedule:
     policy: Policy
     kind: str | None
     """Of the task it is for; None if a function decides."""
+    queue: str | None
+    """Where its jobs go; None if that is up to the function, or their tasks."""
     make: Callable[[Fire], object] = attrs.field(repr=False)
     """Returns arguments, an `EnqueueRequest`, a list of these, or None."""
     options: Any = attrs.field(repr=False)
