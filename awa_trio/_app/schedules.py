@@ -9,7 +9,7 @@ from typing import NoReturn, final
 from zoneinfo import ZoneInfo
 
 from .._core.arguments import check_string
-from .._core.errors import ConfigurationError, ScheduleNotFound
+from .._core.errors import ConfigurationError, InvalidRequest, ScheduleNotFound
 from .._core.job import PreparedInsert
 from .._core.request import MAX_NAME
 from .._core.schedules import Fire, ScheduleRow
@@ -50,7 +50,7 @@ class Schedules:
 
         Raises:
           ScheduleNotFound: there is none of this name.
-          ValueError: no schedule can have this name.
+          InvalidRequest: no schedule can have this name.
           TypeError: it is no str.
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
@@ -68,7 +68,7 @@ class Schedules:
 
         Raises:
           ScheduleNotFound: as `get`.
-          ValueError: as `get`.
+          InvalidRequest: as `get`.
           TypeError: as `get`.
           DatabaseUnavailable: as `get`.
         """
@@ -82,7 +82,7 @@ class Schedules:
 
         Raises:
           ScheduleNotFound: as `get`.
-          ValueError: as `get`.
+          InvalidRequest: as `get`.
           TypeError: as `get`.
           DatabaseUnavailable: as `get`.
         """
@@ -100,9 +100,9 @@ class Schedules:
         Raises:
           ConfigurationError: the client has no app.
           ScheduleNotFound: its app has no schedule of this name.
-          InvalidRequest: what the schedule's function made breaks a rule.
-          UnknownKind: likewise, of a kind that the app does not know.
-          ValueError: as `get`.
+          InvalidRequest: no schedule can have this name, or what its function made breaks a rule.
+          UnknownKind: its function made one of a kind that the app does not know.
+          Exception: whatever its function raises.
           TypeError: as `get`.
           DatabaseUnavailable: as `get`.
         """
@@ -134,7 +134,7 @@ class Schedules:
 
         Raises:
           ScheduleNotFound: as `get`.
-          ValueError: as `get`.
+          InvalidRequest: as `get`.
           TypeError: as `get`.
           DatabaseUnavailable: as `get`.
         """
@@ -158,4 +158,4 @@ class Schedules:
 
 
 def _check_name(name: object) -> None:
-    check_string("name", name, most=MAX_NAME)
+    check_string("name", name, most=MAX_NAME, error=InvalidRequest)

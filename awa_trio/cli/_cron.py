@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
+import psycopg
 from cyclopts import App, Parameter
 
 from .. import AwaError, Client
+from ._errors import CommandFailed
 from ._exits import FAILED, OK
-from ._options import Dsn, Json, WhichApp, connect_once, load_app
+from ._options import Dsn, Json, WhichApp, connect_once, load_app, place_of
 from ._output import print_schedule, print_schedules, problem, say
 
 cron = App(name="cron", help="List, show, pause, resume, trigger and remove schedules.")
@@ -59,7 +61,15 @@ async def resume(names: Names, /, *, dsn: Dsn = "") -> int:
 async def trigger(name: str, /, *, app: WhichApp, dsn: Dsn = "") -> None:
     """Fire a schedule now, beside its instants, also while it is paused."""
     async with connect_once(dsn, load_app(app)) as client:
-        answers = await client.cron.trigger(name)
+        try:
+            answers = await client.cron.trigger(name)
+        except (AwaError, psycopg.Error):
+            raise
+        except Exception as error:
+            raise CommandFailed(
+                f"the function of schedule {name!r} raised {type(error).__name__}:"
+                f" {error}{place_of(error)}"
+            ) from error
     for answer in answers:
         if answer.inserted:
             say(f"job {answer.id}")
@@ -88,7 +98,7 @@ async def _each(
         for name in names:
             try:
                 await one(client, name)
-            except (AwaError, ValueError) as error:
+            except AwaError as error:
                 problem(str(error))
                 code = FAILED
     return code
