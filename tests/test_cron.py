@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import trio
@@ -14,7 +15,7 @@ import awa_trio as awa
 from awa_trio._app.app import registry_of
 from awa_trio._core.cron import Policy
 from awa_trio._core.schedules import Definition
-from awa_trio.testing import drain, memory_client
+from awa_trio.testing import HandlerJob, drain, memory_client
 
 from .engines import ENGINES, client_on
 
@@ -233,6 +234,13 @@ def test_a_row_of_another_release_has_no_next_instant() -> None:
         None, now, None, now,
     )  # fmt: skip
     assert row.next_at is None
+
+
+async def test_a_handler_is_tested_with_an_instant() -> None:
+    at = datetime(2026, 3, 29, 3, tzinfo=ZoneInfo("Europe/Paris"))
+    job = HandlerJob(Report(), kind="report", scheduled_for=at, metadata={"a": 1})
+    assert (job.schedule, job.scheduled_for, job.metadata) == ("report", at, {"a": 1})
+    assert HandlerJob(Report()).scheduled_for is None
 
 
 @pytest.mark.parametrize(

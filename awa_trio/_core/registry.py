@@ -16,7 +16,7 @@ import attrs
 from .backoff import Backoff
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest, UndecodableArgs, UnknownKind
-from .job import PreparedInsert
+from .job import SCHEDULE, SCHEDULED_FOR, PreparedInsert
 from .kinds import kind_of
 from .plan import FollowUpSpec, Outcome
 from .request import (
@@ -28,7 +28,7 @@ from .request import (
     make_template,
 )
 from .resources import Resource, Wiring, wire
-from .schedules import AT, MOST_JOBS, NAME, TRIGGERED, Fire, Schedule
+from .schedules import MOST_JOBS, TRIGGERED, Fire, Schedule
 from .settings import QueueSettings
 from .shapes import spell
 
@@ -144,8 +144,8 @@ class Registry:
           Exception: whatever a function of the user's raises.
         """
         reserved: dict[str, str | int] = {
-            NAME: schedule.name,
-            AT: fire.at.astimezone(UTC).isoformat(),
+            SCHEDULE: schedule.name,
+            SCHEDULED_FOR: fire.at.astimezone(UTC).isoformat(),
         }
         if fire.triggered:
             reserved[TRIGGERED] = 1

@@ -19,9 +19,7 @@ ORPHANED_AFTER = 300.0
 #: Jobs of one fire.
 MOST_JOBS = 1000
 
-#: Reserved metadata of the jobs of a schedule.
-NAME = "awa:cron"
-AT = "awa:cron_at"
+#: Reserved metadata of a job that somebody asked for.
 TRIGGERED = "awa:cron_triggered"
 
 

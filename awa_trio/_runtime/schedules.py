@@ -181,6 +181,14 @@ class Firing:
         )
         if found is None:
             return row.cursor
+        if found.left_out:
+            logger.info(
+                "schedule %s missed instants between %s and %s, for which it does not fire: %s",
+                row.name,
+                row.cursor.isoformat(),
+                found.upto.isoformat(),
+                schedule.policy.missed,
+            )
         try:
             if not found.instants:
                 fired = await self._ask(self._store.fire(row.name, row.cursor, found.upto, []))

@@ -22,7 +22,9 @@ CODES = {0, 1, 2, 3, 4}
 COMMANDS = [
     ("migrate",), ("grants",), ("worker",), ("jobs",), ("jobs", "list"), ("jobs", "show"),
     ("jobs", "cancel"), ("jobs", "retry"), ("dlq",), ("dlq", "list"), ("dlq", "show"),
-    ("dlq", "retry"), ("dlq", "purge"), ("storage",), ("storage", "status"), ("callbacks",),
+    ("dlq", "retry"), ("dlq", "purge"), ("cron",), ("cron", "list"),
+    ("cron", "show"), ("cron", "pause"), ("cron", "resume"), ("cron", "trigger"),
+    ("cron", "remove"), ("storage",), ("storage", "status"), ("callbacks",),
     ("callbacks", "serve"), ("demo",), ("nothing",), (),
 ]  # fmt: skip
 
