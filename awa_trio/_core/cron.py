@@ -67,7 +67,7 @@ class Rule(Protocol):
         ...
 
     def after(self, instant: datetime, since: datetime) -> datetime | None:
-        """Return the first instant after this one; None if there is none in 50 years."""
+        """Return the first instant after this one; None if there is none in 50 years, or ever."""
         ...
 
     def back_from(self, instant: datetime, since: datetime) -> Iterator[datetime]:
@@ -95,6 +95,12 @@ class Cron:
 
     def after(self, instant: datetime, since: datetime) -> datetime | None:
         """See `Rule`."""
+        try:
+            return self._after(instant)
+        except OverflowError:  # the end of all years
+            return None
+
+    def _after(self, instant: datetime) -> datetime | None:
         if self.fixed:
             found = (self._first_shown(wall) for wall in self._walls(self._wall(instant)))
             return next((at for at in found if at > instant), None)
@@ -226,7 +232,10 @@ class Every:
     def after(self, instant: datetime, since: datetime) -> datetime | None:
         """See `Rule`."""
         number = max((instant - since) // self.period + 1, 1)
-        return since + number * self.period
+        try:
+            return since + number * self.period
+        except OverflowError:
+            return None
 
     def back_from(self, instant: datetime, since: datetime) -> Iterator[datetime]:
         """See `Rule`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from random import Random
@@ -89,6 +90,8 @@ class Firing:
         self._duty = DUTY + hashlib.sha256(names.encode()).hexdigest()[:16]
         self._begun = False
         self._leads_until = -1.0
+        self._next: dict[str, tuple[datetime, datetime, datetime | None]] = {}
+        """Of each schedule its cursor, since when it is, and its next instant."""
         self._not_before: dict[str, float] = {}
         """Schedules whose fires could not be made, and when to try again."""
         self.fired = 0
@@ -156,19 +159,32 @@ class Firing:
                 continue
             pause = self._not_before.get(name, 0.0) - trio.current_time()
             if pause <= 0:
-                cursor = await self._fire_due(self._schedules[name], row)
-                pause = self._not_before.get(name, 0.0) - trio.current_time()
-                if cursor is None:
-                    pause = max(pause, LOOK_AGAIN)
-                else:
-                    then = self._schedules[name].rule.after(cursor, row.since)
-                    if then is not None:
-                        passed = trio.current_time() - asked_at
-                        pause = max(pause, (then - row.now).total_seconds() - passed, 0.001)
-                    else:
-                        pause = wait
+                pause = await self._attend(row, asked_at)
             wait = min(wait, pause)
         return wait
+
+    async def _attend(self, row: ScheduleRow, asked_at: float) -> float:
+        """Fire what is due of one schedule; return the seconds until it is to be looked at."""
+        then = self._after(row, row.cursor)
+        if then is not None and then <= row.now:
+            cursor = await self._fire_due(self._schedules[row.name], row)
+            if cursor is None:
+                return max(
+                    self._not_before.get(row.name, 0.0) - trio.current_time(), LOOK_AGAIN
+                )
+            then = self._after(row, cursor)
+        if then is None:
+            return math.inf
+        passed = trio.current_time() - asked_at
+        return max((then - row.now).total_seconds() - passed, 0.001)
+
+    def _after(self, row: ScheduleRow, cursor: datetime) -> datetime | None:
+        """A schedule's next instant: computed once, since most looks find nothing new."""
+        known = self._next.get(row.name)
+        if known is None or known[:2] != (cursor, row.since):
+            then = self._schedules[row.name].rule.after(cursor, row.since)
+            known = self._next[row.name] = (cursor, row.since, then)
+        return known[2]
 
     async def _fire_due(self, schedule: Schedule, row: ScheduleRow) -> datetime | None:
         """Fire what is due of one; return where its cursor is then, None if that is not known."""

@@ -360,6 +360,20 @@ def test_a_rule_is_read_back_from_what_the_database_keeps() -> None:
         assert read_rule(text, zone) is None
 
 
+def test_at_the_end_of_all_years_nothing_is_next() -> None:
+    """SQL may put any cursor into a row; nobody is to stumble over it."""
+    last = datetime.max.replace(tzinfo=UTC)
+    for rule in (
+        cron("0 9 * * *", "Pacific/Auckland"),
+        cron("* * * * *", "Etc/GMT+12"),
+        every(60),
+    ):
+        assert rule.after(last, last) is None
+        first = datetime.min.replace(tzinfo=UTC)
+        assert rule.after(last, first) is None
+        assert decide("2026-01-01", rule, cursor=last) is None
+
+
 # ---- periods
 
 

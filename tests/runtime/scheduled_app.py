@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import trio
 from attrs import frozen
@@ -33,12 +34,7 @@ async def beat(job: awa.Job[Beat]) -> None: ...
 
 async def main(dsn: str) -> None:
     async with awa.connect(dsn, app=app) as client, trio.open_nursery() as nursery:
-        run = awa.run_worker
-
-        def start(*, task_status: trio.TaskStatus[awa.Worker]) -> object:
-            return run(app, client, timings=TIMINGS, task_status=task_status)
-
-        await nursery.start(start)
+        await nursery.start(partial(awa.run_worker, app, client, timings=TIMINGS))
         print("working", flush=True)
 
 

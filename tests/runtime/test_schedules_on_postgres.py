@@ -61,7 +61,7 @@ async def test_ten_that_fire_at_once_fire_once(dsn_of: str) -> None:
 async def test_processes_that_are_killed_leave_no_second_out_and_fire_for_none_twice(
     dsn_of: str,
 ) -> None:
-    """Whoever leads, wherever it is when it is killed."""
+    """Whoever leads, wherever it is when it is killed, and whatever its own clock says."""
     async with awa.connect(dsn_of, app=killed_app) as client:
 
         async def upto(seconds: int) -> None:
@@ -79,7 +79,11 @@ async def test_processes_that_are_killed_leave_no_second_out_and_fire_for_none_t
             await upto(1)
             for n in range(3):
                 workers.append(
-                    stack.enter_context(worker_process(dsn_of, "tests.runtime.scheduled_app"))
+                    stack.enter_context(
+                        worker_process(
+                            dsn_of, "tests.runtime.scheduled_app", clock_off=(-3600, 0, 3600)[n]
+                        )
+                    )
                 )
                 workers[n].kill()  # the one that led, or the one that followed it
                 await upto(2 * n + 3)
