@@ -18,7 +18,7 @@ from awa_trio._seam.values import Enqueued
 from .scheduled_app import app as killed_app
 from .test_processes import worker_process
 
-SERVERS = ["migrated", "segmented"]
+SERVERS = ["canonical", "segmented"]
 
 
 @pytest.fixture(params=SERVERS)
@@ -56,7 +56,7 @@ async def test_ten_that_fire_at_once_fire_once(dsn_of: str) -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(
-    "dsn_of", ["migrated", pytest.param("segmented", marks=pytest.mark.slow)], indirect=True
+    "dsn_of", ["canonical", pytest.param("segmented", marks=pytest.mark.slow)], indirect=True
 )
 async def test_processes_that_are_killed_leave_no_second_out_and_fire_for_none_twice(
     dsn_of: str,
