@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import given, settings
@@ -168,6 +168,39 @@ def test_so_does_any_expression_anywhere(
     if len(by_hand(expression, zone, day)) > 200:
         expression = f"7 {hour} {dom} * {dow}"
     check(expression, zone, day)
+
+
+def changes(first: int, last: int) -> Iterator[tuple[str, str]]:
+    """Days of these years on which clocks are set, of all zones there are; alike zones once."""
+    seen = set()
+    for zone in sorted(available_timezones()):
+        shown = ZoneInfo(zone)
+        days = [
+            datetime(first, 1, 1, tzinfo=UTC) + timedelta(days=n)
+            for n in range(366 * (last - first))
+        ]
+        offsets = [day.astimezone(shown).utcoffset() for day in days]
+        turned = [
+            (days[n], before, after)
+            for n, (before, after) in enumerate(pairwise(offsets))
+            if before != after
+        ]
+        for day, before, after in turned:
+            if (day, before, after) not in seen:
+                seen.add((day, before, after))
+                yield zone, day.date().isoformat()
+
+
+@pytest.mark.slow
+def test_it_does_in_every_zone_there_is() -> None:
+    checked = 0
+    for zone, day in changes(2010, 2028):
+        for expression in ("0 0 * * *", "30 1,2 * * *", "*/15 0-3 * * *", "45 * * * *"):
+            check(expression, zone, day)
+        clock.cache_clear()
+        checked += 1
+    print(checked)
+    assert checked > 100
 
 
 def local(rule: Any, start: str, count: int) -> list[str]:

@@ -172,3 +172,38 @@ async def test_a_table_that_refuses_the_jobs_is_told_and_stops_no_other(migrated
         assert "no_such_table" in refused.error
         assert refused.fires == 0
         worker.stop()
+
+
+@pytest.mark.real_time
+async def test_a_row_that_sql_has_made_up_stops_nobody(canonical: str) -> None:
+    with psycopg.connect(canonical, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO awa.schedules (name, expression, timezone, missed, since, cursor, seen_at,"
+            " fired_for, fired_at, paused_at, fires, error) VALUES"
+            " ('far', 'x', 'y', 'z', '0001-01-01 00:00+00', '9999-12-31 23:59:59.999999+00',"
+            "  'infinity', 'infinity', '-infinity', NULL, -1, ''),"
+            " ('period', 'every nan s', NULL, 'z', '9999-12-31 00:00+00', '0001-01-01 00:00+00',"
+            "  '-infinity', NULL, NULL, '-infinity', 9223372036854775807, NULL),"
+            " ('free', '', '', '', '9999-12-31 00:00+00', '0001-01-01 00:00+00', '-infinity',"
+            "  NULL, NULL, NULL, 0, NULL)"
+        )
+        for column in ("since", "cursor"):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                connection.execute(f"UPDATE awa.schedules SET {column} = 'infinity'".encode())
+    app = awa.App()
+
+    @app.cron("* * * * * *", name="far")
+    @app.cron("* * * * * *", name="free")
+    @app.periodic(1, name="period")
+    @app.task
+    async def held(job: awa.Job[Held]) -> None: ...
+
+    async with awa.connect(canonical, app=app) as client, trio.open_nursery() as nursery:
+        assert [row.next_at for row in await client.cron.list()] == [None] * 3
+        worker = await nursery.start(awa.run_worker, app, client)
+        with trio.fail_after(30):
+            while (await _row(client, "free")).fires < 2:
+                await trio.sleep(0.05)
+        assert (await _row(client, "far")).fires == -1
+        await client.cron.resume("period")
+        worker.stop()
