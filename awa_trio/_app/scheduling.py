@@ -92,6 +92,7 @@ def schedule_of(
     if name is None:
         name = getattr(function, "__name__", "") if task is None else task.kind
     check_string("name", name, most=MAX_NAME, error=ConfigurationError)
+    assert name is not None
     if task is None:
         _check_function(function, args)
         _check_options(registry, options)
