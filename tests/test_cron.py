@@ -234,6 +234,21 @@ def test_a_row_of_another_release_has_no_next_instant() -> None:
         None, now, None, now,
     )  # fmt: skip
     assert row.next_at is None
+    assert row.upcoming() == []
+
+
+def test_what_is_coming_is_on_the_clock_of_the_zone() -> None:
+    now = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    row = awa.ScheduleRow(
+        "s", "30 2 * * *", "Europe/Paris", None, "x", now, now - timedelta(days=9), 0, None, None,
+        None, now, now, None, now,
+    )  # fmt: skip
+    assert row.next_at is None, "it is paused"
+    assert [at.isoformat() for at in row.upcoming(2)] == [
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-30T02:30:00+02:00",
+    ]
+    assert row.upcoming(0) == []
 
 
 async def test_a_handler_is_tested_with_an_instant() -> None:

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn, final
-from zoneinfo import ZoneInfo
 
 from .._core.arguments import check_string
 from .._core.errors import ConfigurationError, InvalidRequest, ScheduleNotFound
@@ -122,8 +121,7 @@ class Schedules:
             known = await self._store.schedules([name])
         # By the database's clock; by this machine's, if no worker has run with it yet.
         now = known[0].now if known else datetime.now(UTC)
-        zone = schedule.rule.timezone
-        now = now.replace(microsecond=0).astimezone(UTC if zone is None else ZoneInfo(zone))
+        now = now.replace(microsecond=0).astimezone(schedule.rule.zone or UTC)
         return await self._enqueue(registry.jobs_of(schedule, Fire(name, now, True)))
 
     async def remove(self, name: str) -> None:

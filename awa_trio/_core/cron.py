@@ -66,6 +66,11 @@ class Rule(Protocol):
         """The zone whose clock it means; None if it means none."""
         ...
 
+    @property
+    def zone(self) -> ZoneInfo | None:
+        """The same, as a clock."""
+        ...
+
     def after(self, instant: datetime, since: datetime) -> datetime | None:
         """Return the first instant after this one; None if there is none in 50 years, or ever."""
         ...
@@ -222,6 +227,11 @@ class Every:
     @property
     def timezone(self) -> None:
         """None: a period means no clock on a wall."""
+        return
+
+    @property
+    def zone(self) -> None:
+        """None, likewise."""
         return
 
     @property

@@ -6,7 +6,7 @@ Elsewhere: which instants, `cron`; from a handler or a function to a `Schedule`,
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -118,3 +118,18 @@ class ScheduleRow:
         """
         rule = None if self.paused else read_rule(self.expression, self.timezone)
         return None if rule is None else rule.after(self.cursor, self.since)
+
+    def upcoming(self, count: int = 5) -> list[datetime]:
+        """Return its next instants from now on, paused or not, on the clock of its time zone.
+
+        Args:
+          count: how many; fewer if there are none in 50 years, or this machine cannot tell.
+        """
+        rule = read_rule(self.expression, self.timezone)
+        found: list[datetime] = []
+        at: datetime | None = max(self.cursor, self.now)
+        while rule is not None and at is not None and len(found) < count:
+            at = rule.after(at, self.since)
+            if at is not None:
+                found.append(at.astimezone(rule.zone or UTC))
+        return found

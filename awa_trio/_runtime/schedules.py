@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from random import Random
 from typing import TypeVar
-from zoneinfo import ZoneInfo
 
 import trio
 
@@ -226,8 +225,7 @@ class Firing:
 
     async def _fire(self, schedule: Schedule, cursor: datetime, at: datetime) -> bool:
         """Fire for one instant; False if somebody else has, or it could not be made."""
-        zone = schedule.rule.timezone
-        local = at.astimezone(UTC if zone is None else ZoneInfo(zone))
+        local = at.astimezone(schedule.rule.zone or UTC)
         try:
             jobs = self._registry.jobs_of(schedule, Fire(schedule.name, local))
         except Exception as error:

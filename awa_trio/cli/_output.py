@@ -331,6 +331,8 @@ def print_schedule(row: ScheduleRow, *, as_json: bool) -> None:
     for name, value in facts:
         if value not in (None, ""):
             say((f"  {name:<13}", "bright_black"), str(value))
+    for at in row.upcoming():
+        say((f"  {'coming':<13}", "bright_black"), f"{at:%a} {at.isoformat()}")
     if row.error is not None:
         say(("  error", "red"))
         for line in row.error.split("\n"):

@@ -78,6 +78,7 @@ def test_schedules_are_listed_and_shown(scheduled: str, capsys: Capture) -> None
 
     assert run(["cron", "show", "nightly"]) == 0
     out, _ = said(capsys)
+    assert out.count("T03:00:00+0") == 5, "on the clock of the zone"
     for fact in ("schedule nightly", "2026-01-02T02:00:00+00:00", "77", "coalesce", "next"):
         assert fact in out
     assert run(["cron", "show", "od\x1bd"]) == 0
