@@ -83,17 +83,16 @@ def units_of(instants: list[datetime]) -> list[float]:
     return [(at - EPOCH).total_seconds() / UNIT for at in instants]
 
 
-@pytest.mark.parametrize("workers", [1, 5])
-async def test_every_instant_once_whatever_the_number_of_workers(workers: int) -> None:
+async def test_every_instant_once_whatever_the_number_of_workers() -> None:
     app = app_with(cron("* * * * *"))
     client = memory_client(app)
     async with trio.open_nursery() as nursery:
-        running = [await nursery.start(run, app, client) for _ in range(workers)]
-        await trio.sleep(3630)
-        assert await fired(client) == [EPOCH + timedelta(minutes=n) for n in range(1, 61)]
+        running = [await nursery.start(run, app, client) for _ in range(4)]
+        await trio.sleep(1830)
+        assert await fired(client) == [EPOCH + timedelta(minutes=n) for n in range(1, 31)]
         [row] = await client.cron.list()
-        assert row.fires == 60
-        assert sum(worker.statistics().fired for worker in running) == 60
+        assert row.fires == 30
+        assert sum(worker.statistics().fired for worker in running) == 30
         for worker in running:
             worker.stop()
     jobs = await client.jobs.list(limit=1000)
@@ -429,9 +428,9 @@ async def test_a_change_of_the_clock_is_fired_for_once(
 ) -> None:
     """procrastinate#1472, graphile/worker#334, node-cron#563, croner#286: 02:30 on both days."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
-    await trio.sleep((start - EPOCH).total_seconds() + 1.5 * HOUR)
+    await trio.sleep((start - EPOCH).total_seconds() + 1.9 * HOUR)
     client = memory_client(app := app_with(cron("30 2 * * *", timezone=zone)))
     async with working(app, client), working(app, client):
-        await trio.sleep(3 * HOUR)
+        await trio.sleep(1.8 * HOUR)
     shown = [at.astimezone(ZoneInfo(zone)).isoformat() for at in await fired(client)]
     assert shown == [f"{day}T{expected}"]
