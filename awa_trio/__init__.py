@@ -34,6 +34,7 @@ from ._app.maintenance import storage_status as storage_status
 from ._app.rights import Rights as Rights
 from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
+from ._app.schedules import Schedules as Schedules
 from ._app.schema import Engine as Engine
 from ._app.workers import Activity as Activity
 from ._app.workers import Workers as Workers
@@ -42,6 +43,7 @@ from ._core.callbacks import CallbackAnswer as CallbackAnswer
 from ._core.checking import Finding as Finding
 from ._core.checking import Severity as Severity
 from ._core.codec import Codec as Codec
+from ._core.cron import MissedFires as MissedFires
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason
 from ._core.errors import AwaError as AwaError
 from ._core.errors import CallbackAlreadyResolved as CallbackAlreadyResolved
@@ -59,6 +61,7 @@ from ._core.errors import InvalidValue as InvalidValue
 from ._core.errors import JobNotFound as JobNotFound
 from ._core.errors import LeaseLost as LeaseLost
 from ._core.errors import ResourceFailed as ResourceFailed
+from ._core.errors import ScheduleNotFound as ScheduleNotFound
 from ._core.errors import SchemaError as SchemaError
 from ._core.errors import SchemaMissing as SchemaMissing
 from ._core.errors import SchemaNewer as SchemaNewer
@@ -92,6 +95,8 @@ from ._core.results import Completed as Completed
 from ._core.results import RetryAfter as RetryAfter
 from ._core.results import Snooze as Snooze
 from ._core.results import WaitForCallback as WaitForCallback
+from ._core.schedules import Fire as Fire
+from ._core.schedules import ScheduleRow as ScheduleRow
 from ._core.settings import QueueSettings as QueueSettings
 from ._core.settings import Retention as Retention
 from ._core.settings import Timings as Timings

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import ExitStack
 
 import psycopg
 from attrs import define, field
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from awa_trio.testing.fixtures import fresh_database
+from awa_trio.testing.fixtures import create_database, drop_database
 
 #: What tells a database whose definitions are as they were from any other: where the rows of
 #: its catalogs are that are not PostgreSQL's own, and which transactions wrote them.
@@ -90,7 +89,7 @@ class Databases:
     """A DSN whose role may create databases."""
     keep: bool
     """Whether to leave what there is in the end: with a server that ends then, it goes anyway."""
-    _made: dict[str, ExitStack] = field(factory=dict)
+    _made: set[str] = field(factory=set)
     _free: defaultdict[str, list[str]] = field(factory=lambda: defaultdict(list))
     _contents: dict[str, Contents] = field(factory=dict)
     _definitions: dict[str, str] = field(factory=dict)
@@ -102,7 +101,7 @@ class Databases:
     def __exit__(self, *error: object) -> None:
         """Remove all of them, unless they are to be kept."""
         for name in [] if self.keep else list(self._made):
-            self._made.pop(name).close()
+            self._remove(name)
 
     def take(self, template: str) -> str:
         """Return the name of a database that is as its template."""
@@ -113,10 +112,11 @@ class Databases:
             name = self._free[template].pop()
             if self._restored(name, self._contents[template]):
                 return name
-            self._made.pop(name).close()
-        made = ExitStack()
-        name = made.enter_context(fresh_database(self.server, template=template))
-        self._made[name] = made
+            self._remove(name)
+        # Not for a block: one that is never left ends when it is collected, and a database
+        # that is kept has no server by then.
+        name = create_database(self.server, template=template)
+        self._made.add(name)
         with self._to(name) as connection:
             self._definitions[name] = _definitions(connection)
         return name
@@ -130,6 +130,10 @@ class Databases:
                 [name],
             )
         self._free[template].append(name)
+
+    def _remove(self, name: str) -> None:
+        self._made.remove(name)
+        drop_database(self.server, name)
 
     def _to(self, name: str) -> psycopg.Connection:
         return psycopg.connect(make_conninfo(self.server, dbname=name), autocommit=True)

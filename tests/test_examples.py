@@ -16,6 +16,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
     "quickstart": {"hello world, this is attempt 1 of job 1", "job 1 has completed"},
     "pipeline": {"10 URLs, 3 items", "gave up on https://example.com/"},
+    "cron": {
+        "no second was left out, or fired for twice: True",
+        "every_second: * * * * * *, paused: True",
+    },
     "nursery": {
         "assembled at attempt 2",
         "polishing the axle",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "awa_trio"
 
 #: Each layer, and everything that it may import of what is watched.
 LAYERS: dict[str, set[str]] = {
-    "_core": {"attrs", "cattrs"},
+    "_core": {"attrs", "cattrs", "cronsim"},
     "_seam": {"_core", "attrs"},
     "_pg": {
         "_core",
@@ -89,7 +89,7 @@ LAYERS: dict[str, set[str]] = {
 #: they come in as arguments. `threading.Lock` is all a buffer needs to be whole
 #: when a thread stages, or reports progress, while the loop seals.
 WATCHED = {
-    *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio",
+    *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio", "cronsim",
     "cyclopts", "rich", "pytest", "h11", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
 }  # fmt: skip
 EXCEPTIONS = {("_core/staging.py", "threading"), ("_core/progress.py", "threading")}

@@ -7,21 +7,25 @@ import sys
 import typing
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar, final, overload
+from datetime import timedelta
+from typing import Any, TypeVar, Unpack, final, overload
 
 import attrs
 
 from .._core.backoff import Backoff
 from .._core.codec import Codec
+from .._core.cron import MissedFires, Policy, Rule, every
+from .._core.cron import cron as cron_rule
 from .._core.errors import ConfigurationError, InvalidRequest
 from .._core.jsontext import name_of
 from .._core.kinds import kind_of
 from .._core.naming import name_of_function
 from .._core.plan import FollowUpSpec, Outcome
 from .._core.registry import Registry, Task
-from .._core.request import KindDefaults, check_queue
+from .._core.request import EnqueueOptions, KindDefaults, check_queue
 from .._core.resources import Scope
 from .._core.settings import QueueSettings
+from .scheduling import policy_of, schedule_of
 from .signatures import asked_by, resource_of, written
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +36,7 @@ OpensT = TypeVar(
 
 @final
 class App:
-    """What one application knows: its tasks, their follow-ups, its queues.
+    """What one application knows: its tasks, their follow-ups, its queues and schedules.
 
     Holds no connection and starts nothing, so it can be built at import.
 
@@ -361,6 +365,111 @@ class App:
 
         return register
 
+    def cron(
+        self,
+        expression: str,
+        /,
+        args: object = None,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: MissedFires | str = MissedFires.COALESCE,
+        catch_up: int = 100,
+        tolerance: float = 60.0,
+        **options: Unpack[EnqueueOptions],
+    ) -> Callable[[F], F]:
+        """Enqueue jobs at times of the day: ``@app.cron("0 9 * * 1-5", timezone="Europe/Paris")``.
+
+        Put on a task, above ``@app.task``, it enqueues that. Put on an ordinary function
+        ``f(fire)`` it enqueues what that returns when it fires: arguments, an
+        `EnqueueRequest`, a list of these, or None. Options are those of an enqueue.
+
+        Every worker of the app may fire it, and exactly one does: for each instant once,
+        in the statement that inserts the jobs. An instant whose jobs are all duplicates has
+        been fired for. The handler finds it in ``job.scheduled_for``.
+
+        Args:
+          expression: minute, hour, day of the month, month, day of the week; or six fields,
+              with the second first; or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``,
+              ``@yearly``. Times that a zone's clock skips or shows twice:
+              docs/how-to/cron.md.
+          args: the arguments of a task's jobs; not needed if their class has defaults for
+              all of its fields.
+          timezone: an IANA name, as in ``"Pacific/Auckland"``.
+          name: of the schedule, unique in the database; default, the kind of the task, or
+              the function's name.
+          missed: what becomes of instants at which no worker ran: ``"coalesce"``, one fire
+              for the last of them; ``"skip"``; ``"catch_up"``, one for each. A schedule that
+              is new, or whose expression has changed, has missed none.
+          catch_up: how many are caught up with, the last ones, 1 to 10,000.
+          tolerance: seconds a fire may be late before it is skipped, with ``missed="skip"``.
+          options: ``queue, priority, max_attempts, tags, metadata, unique_opts,
+              ordering_key, deadline``, and ``kind`` of a function's dict.
+
+        Raises:
+          ConfigurationError: there is no such expression or zone; the function is neither a
+              task nor can make jobs; the arguments or options break a rule; or the name is
+              taken. Nothing was registered.
+          TypeError: a value is of another type.
+        """
+        rule = cron_rule(expression, timezone)
+        policy = policy_of(missed, catch_up, tolerance)
+        return self._schedule(rule, policy, name, args, options)
+
+    def periodic(
+        self,
+        period: float | timedelta,
+        /,
+        args: object = None,
+        *,
+        name: str | None = None,
+        missed: MissedFires | str = MissedFires.COALESCE,
+        catch_up: int = 100,
+        tolerance: float = 60.0,
+        **options: Unpack[EnqueueOptions],
+    ) -> Callable[[F], F]:
+        """Enqueue jobs every so often: ``@app.periodic(300)``, or with a timedelta.
+
+        As `cron`. Periods count from when the database first knew of the schedule, or of this
+        period, for every worker alike: a restart does not begin anew.
+
+        Args:
+          period: seconds, or a timedelta; at least one second.
+          args: as for `cron`.
+          name: as for `cron`.
+          missed: as for `cron`.
+          catch_up: as for `cron`.
+          tolerance: as for `cron`.
+          options: as for `cron`.
+
+        Raises:
+          ConfigurationError: as `cron`; or the period is out of its range.
+          TypeError: as `cron`.
+        """
+        rule = every(period)
+        policy = policy_of(missed, catch_up, tolerance)
+        return self._schedule(rule, policy, name, args, options)
+
+    def _schedule(
+        self,
+        rule: Rule,
+        policy: Policy,
+        name: str | None,
+        args: object,
+        options: EnqueueOptions,
+    ) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            made = schedule_of(self._registry, function, rule, policy, name, args, options)
+            self._registry.schedule(made)
+            return function
+
+        return register
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        """The names of this app's schedules."""
+        return tuple(self._registry.schedules)
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds that this app's tasks run."""
@@ -389,6 +498,7 @@ def worker_queues(
     if queues is None:
         names = {"default", *registry.queues}
         names |= {task.defaults.queue or "default" for task in registry.tasks.values()}
+        names |= {made.queue for made in registry.schedules.values() if made.queue is not None}
         return {name: registry.queue_settings(name) for name in sorted(names)}
     if isinstance(queues, str):
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")

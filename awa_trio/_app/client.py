@@ -18,7 +18,7 @@ from .._core import events
 from .._core.job import PreparedInsert
 from .._core.observer import Observer
 from .._core.request import EnqueueOptions
-from .._runtime.observing import Observers, observers_or_none
+from .._runtime.observing import Observers, enqueueing, observers_or_none, told
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued
 from . import calls
@@ -28,13 +28,13 @@ from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
 from .jobs import Jobs
 from .joining import (
+    codec_of,
     enqueue_many_prepared,
-    enqueueing,
     prepare,
     prepare_many,
-    told,
 )
 from .moving import Mover
+from .schedules import Schedules
 from .workers import Activity, Workers, read_activity
 
 
@@ -61,7 +61,8 @@ class Client:
 
     ``client.jobs`` looks at jobs, cancels and retries them (`Jobs`); ``client.dlq`` does so
     with those that failed (`DeadLetters`); ``client.callbacks`` resolves what jobs wait for
-    (`Callbacks`); ``client.workers`` lists who runs them (`Workers`).
+    (`Callbacks`); ``client.cron`` looks at schedules, pauses and triggers them (`Schedules`);
+    ``client.workers`` lists who runs them (`Workers`).
 
     Every method may be cancelled. Cancelled means that it did not happen, on Trio; on
     asyncio it may have.
@@ -79,6 +80,7 @@ class Client:
         self.dlq = DeadLetters(backend.store)
         self.callbacks = Callbacks(backend.store, mover)
         self.workers = Workers(backend.store)
+        self.cron = Schedules(backend.store, app, self._enqueue)
 
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job, in a transaction of its own.
@@ -137,7 +139,7 @@ class Client:
         if self._observers is None or not jobs:
             with public_errors("enqueueing"):
                 return await self._backend.store.enqueue(jobs)
-        with enqueueing(self._observers, self._app, jobs) as watched:
+        with enqueueing(self._observers, codec_of(self._app), jobs) as watched:
             with public_errors("enqueueing"):
                 answers = await self._backend.store.enqueue(watched)
             self._observers.tell(told(watched, answers))
@@ -237,7 +239,7 @@ class Transaction:
     async def _enqueue(self, jobs: list[PreparedInsert]) -> list[Enqueued]:
         if self._observers is None:
             return await enqueue_many_prepared(self.connection, jobs)
-        with enqueueing(self._observers, self._app, jobs) as watched:
+        with enqueueing(self._observers, codec_of(self._app), jobs) as watched:
             answers = await enqueue_many_prepared(self.connection, watched)
         self._events.append(told(watched, answers))
         return answers

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias, Unpack, cast, overload
 
 import psycopg
 
-from .._core import events
 from .._core.arguments import check_type
+from .._core.codec import Codec
 from .._core.errors import InvalidRequest
-from .._core.job import PreparedInsert, reserved_trace
+from .._core.job import PreparedInsert
 from .._core.jsontext import name_of
 from .._core.registry import Registry
-from .._core.request import EnqueueOptions, EnqueueRequest, stamped
+from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.unique import UniqueOpts
-from .._runtime.observing import Observers
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
 from .._store.sql import enqueued, insertion
@@ -124,29 +123,9 @@ def prepare_many(
     return registry.prepare_many(jobs, options, known_only=app is not None)
 
 
-@contextmanager
-def enqueueing(
-    observers: Observers, app: App | None, jobs: list[PreparedInsert]
-) -> Iterator[list[PreparedInsert]]:
-    """Open the observers' blocks around an insert; the jobs in the trace context inside."""
-    with observers.enqueue([events.insert(job, None) for job in jobs]):
-        reserved = reserved_trace(observers.trace())
-        if reserved:
-            codec = (_NO_APP if app is None else registry_of(app)).codec
-            jobs = [stamped(job, codec, reserved) for job in jobs]
-        yield jobs
-
-
-def told(jobs: Sequence[PreparedInsert], answers: Sequence[Enqueued]) -> events.Enqueued:
-    """Return what observers are told of an insert that committed."""
-    return events.Enqueued(
-        tuple(
-            events.insert(job, answer.id)
-            if answer.inserted
-            else events.insert(job, None, answer.id)
-            for job, answer in zip(jobs, answers, strict=True)
-        )
-    )
+def codec_of(app: App | None) -> Codec:
+    """Return what encodes an app's arguments."""
+    return (_NO_APP if app is None else registry_of(app)).codec
 
 
 def unique_key_of(

@@ -73,6 +73,21 @@ class JobNotFound(AwaError, LookupError):
         self.job_id = job_id
 
 
+class ScheduleNotFound(AwaError, LookupError):
+    """There is no schedule of this name; the database knows those that a worker has run with."""
+
+    name: str
+    """The name that was asked for."""
+    nearest: Sequence[str]
+    """The names that look most alike, best first."""
+
+    def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        super().__init__(f"there is no schedule {name!r}{hint}")
+        self.name = name
+        self.nearest = nearest
+
+
 class InvalidTransition(AwaError):
     """A job is not in a state from which it can do what was asked."""
 

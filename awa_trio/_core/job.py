@@ -173,6 +173,22 @@ class JobRow:
         return value if isinstance(value, int) else None
 
     @property
+    def schedule(self) -> str | None:
+        """The schedule that enqueued it; None if none did."""
+        value = self._reserved(SCHEDULE)
+        return value if isinstance(value, str) else None
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The instant for which a schedule enqueued it, in UTC; None if none did."""
+        value = self._reserved(SCHEDULED_FOR)
+        try:
+            at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        except ValueError:
+            return None
+        return None if at is None or at.tzinfo is None else at
+
+    @property
     def trace(self) -> dict[str, str]:
         """The W3C trace context it was enqueued in: ``traceparent``, ``tracestate``; or empty."""
         if self.raw_metadata is None or _TRACED not in self.raw_metadata:
@@ -189,6 +205,8 @@ class JobRow:
 #: Metadata keys that users may not set.
 RESERVED = "awa:"
 TRIGGERED_BY = "awa:triggered_by"
+SCHEDULE = "awa:cron"
+SCHEDULED_FOR = "awa:cron_at"
 
 #: What a trace context consists of; kept under reserved keys of these names.
 TRACE = ("traceparent", "tracestate")

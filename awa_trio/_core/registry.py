@@ -1,13 +1,14 @@
-"""What one application knows: its tasks, their follow-ups, its resources, its queues.
+"""What one application knows: its tasks, their follow-ups, its resources, queues and schedules.
 
 A registry does nothing. It answers: which task runs this kind, with which arguments;
-what does an enqueue of this class mean; what follows this outcome.
+what does an enqueue of this class mean; what follows this outcome; what does a fire enqueue.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ import attrs
 from .backoff import Backoff
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest, UndecodableArgs, UnknownKind
-from .job import PreparedInsert
+from .job import SCHEDULE, SCHEDULED_FOR, PreparedInsert
 from .kinds import kind_of
 from .plan import FollowUpSpec, Outcome
 from .request import (
@@ -27,6 +28,7 @@ from .request import (
     make_template,
 )
 from .resources import Resource, Wiring, wire
+from .schedules import MOST_JOBS, TRIGGERED, Fire, Schedule
 from .settings import QueueSettings
 from .shapes import spell
 
@@ -54,11 +56,12 @@ class Task:
 
 @attrs.define(eq=False)
 class Registry:
-    """One application's tasks, follow-ups, resources and queues."""
+    """One application's tasks, follow-ups, resources, queues and schedules."""
 
     codec: Codec = attrs.field(factory=Codec)
     tasks: dict[str, Task] = attrs.field(factory=dict)
     queues: dict[str, QueueSettings] = attrs.field(factory=dict)
+    schedules: dict[str, Schedule] = attrs.field(factory=dict)
     _resources: dict[Any, Resource] = attrs.field(factory=dict)
     _declared: dict[str, KindDefaults] = attrs.field(factory=dict)
     """Kinds that may be enqueued: those of the tasks, and those that others run."""
@@ -118,6 +121,51 @@ class Registry:
                 f" {resource.name}; give one of them a type of its own, such as a NewType"
             )
         self._resources[resource.key] = resource
+
+    def schedule(self, schedule: Schedule) -> None:
+        """Register a schedule.
+
+        Raises:
+          ConfigurationError: another has its name.
+        """
+        if schedule.name in self.schedules:
+            raise ConfigurationError(
+                f"schedule {schedule.name!r} is registered twice; give one of them another"
+                " name=..."
+            )
+        self.schedules[schedule.name] = schedule
+
+    def jobs_of(self, schedule: Schedule, fire: Fire) -> list[PreparedInsert]:
+        """Return the jobs of one fire.
+
+        Raises:
+          InvalidRequest: one of them breaks a rule, or there are too many.
+          UnknownKind: its kind is not known here.
+          Exception: whatever a function of the user's raises.
+        """
+        reserved: dict[str, str | int] = {
+            SCHEDULE: schedule.name,
+            SCHEDULED_FOR: fire.at.astimezone(UTC).isoformat(),
+        }
+        if fire.triggered:
+            reserved[TRIGGERED] = 1
+        made = schedule.make(fire)
+        if made is None:
+            return []
+        several = made if isinstance(made, list) else [made]
+        if len(several) > MOST_JOBS:
+            raise InvalidRequest(
+                f"schedule {schedule.name!r} made {len(several):,} jobs for one fire, and may"
+                f" make {MOST_JOBS:,}; let it make one that enqueues the rest"
+            )
+        return [
+            self.prepare(
+                one,
+                {} if isinstance(one, EnqueueRequest) else schedule.options,
+                reserved=reserved,
+            )
+            for one in several
+        ]
 
     def wire(
         self, given: Mapping[Any, Any] | None = None, kinds: Collection[str] | None = None

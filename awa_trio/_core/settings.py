@@ -126,6 +126,10 @@ class Timings:
     prune_interval: float = _seconds(default=60.0, least=0.01)
     """Seconds between removals of jobs whose retention has passed."""
 
+    schedule_interval: float = _seconds(default=10.0, least=0.01)
+    """Seconds between looks at schedules of which none is due, so that one that is resumed is
+    noticed; each costs one query of a small table."""
+
     sample_interval: float = _seconds(default=15.0, least=0.01)
     """Seconds between `events.Sampled`, if there is an observer: each costs one query, of a
     few index entries for an idle queue and 10,000 at most for a busy one."""

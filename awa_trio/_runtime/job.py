@@ -278,6 +278,19 @@ class Job(Generic[ArgsT]):
         return self._row.triggered_by
 
     @property
+    def schedule(self) -> str | None:
+        """The schedule that enqueued it; None if none did."""
+        return self._row.schedule
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The instant for which a schedule enqueued it, in UTC; None if none did.
+
+        The same at every attempt, and of a fire that was late the instant that it was for.
+        """
+        return self._row.scheduled_for
+
+    @property
     def traceparent(self) -> str | None:
         """The W3C ``traceparent`` of whoever enqueued it; None if nobody traced that."""
         return self._row.traceparent

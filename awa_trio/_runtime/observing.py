@@ -7,15 +7,19 @@ comparison with None.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TypeAlias
 
-from .._core.events import Event, Insert, Started
+from .._core.codec import Codec
+from .._core.events import Enqueued, Event, Insert, Started, insert
+from .._core.job import PreparedInsert, reserved_trace
 from .._core.jsontext import name_of
 from .._core.observer import Observer
 from .._core.report import headline
+from .._core.request import stamped
+from .._seam.values import Enqueued as Inserted
 
 logger = logging.getLogger("awa_trio.observers")
 
@@ -103,6 +107,28 @@ class Observers:
 def said(error: BaseException) -> str:
     """Return what may be logged of a call that failed, or was not answered in time."""
     return getattr(error, "headline", "") or "no answer"
+
+
+@contextmanager
+def enqueueing(
+    observers: Observers, codec: Codec, jobs: list[PreparedInsert]
+) -> Iterator[list[PreparedInsert]]:
+    """Open the observers' blocks around an insert; the jobs in the trace context inside."""
+    with observers.enqueue([insert(job, None) for job in jobs]):
+        reserved = reserved_trace(observers.trace())
+        if reserved:
+            jobs = [stamped(job, codec, reserved) for job in jobs]
+        yield jobs
+
+
+def told(jobs: Sequence[PreparedInsert], answers: Sequence[Inserted]) -> Enqueued:
+    """Return what observers are told of an insert that committed."""
+    return Enqueued(
+        tuple(
+            insert(job, answer.id) if answer.inserted else insert(job, None, answer.id)
+            for job, answer in zip(jobs, answers, strict=True)
+        )
+    )
 
 
 def observers_or_none(*given: Iterable[Observer]) -> Observers | None:

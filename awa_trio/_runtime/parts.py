@@ -28,6 +28,7 @@ from .planner import Planner
 from .progress import ProgressWriter
 from .resources import Resources
 from .sampling import Sampler
+from .schedules import Firing
 from .upkeep import Upkeep
 from .waits import Waits
 
@@ -41,6 +42,7 @@ class Parts:
     ledger: Ledger
     finalizer: Finalizer
     upkeep: Upkeep
+    firing: Firing
     progress: ProgressWriter
     resources: Resources
     waits: Waits
@@ -129,4 +131,7 @@ def assemble(
         sampler = Sampler(
             store, dispatcher, ledger, finalizer, life, timings, listening, observers
         )
-    return Parts(life, dispatcher, ledger, finalizer, upkeep, writer, resources, waits, sampler)
+    firing = Firing(registry, store, life.present_id, timings, random, observers)
+    return Parts(
+        life, dispatcher, ledger, finalizer, upkeep, firing, writer, resources, waits, sampler
+    )

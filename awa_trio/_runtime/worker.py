@@ -81,6 +81,8 @@ class WorkerStatistics:
     """Staged follow-ups discarded because their handler returned `WaitForCallback`."""
     rescued: int
     """Attempts taken from workers that are dead."""
+    fired: int
+    """Instants of schedules it fired for."""
     claims: int
     """Claims made, with those that found nothing."""
     sets: int
@@ -214,6 +216,7 @@ class Worker:
             duplicates=counts.duplicates,
             discarded_by_parking=counts.discarded_by_parking,
             rescued=self._parts.upkeep.rescued,
+            fired=self._parts.firing.fired,
             claims=self._parts.dispatcher.claims,
             sets=self._parts.finalizer.sets,
             lives=self._parts.life.lives,
@@ -291,6 +294,7 @@ class Worker:
                 if self._listen:
                     await services.start(self._hear)
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
+                services.start_soon(self._service, "schedules", self._parts.firing.run)
                 services.start_soon(self._service, "progress", self._parts.progress.run)
                 services.start_soon(self._service, "waits", self._parts.waits.run)
                 if self._parts.sampler is not None:

@@ -1,6 +1,6 @@
 """What a store does for the runtime and the client.
 
-Five protocols, because the dispatcher should not be able to remove jobs, nor a list
+Several protocols, because the dispatcher should not be able to remove jobs, nor a list
 of jobs to claim one. A store offers all of them.
 
 Every method is one transaction, and may be repeated when its answer was lost. Each
@@ -25,6 +25,7 @@ from .._core.explaining import Facts
 from .._core.job import JobDetails, PreparedInsert
 from .._core.plan import Plan
 from .._core.request import Replacements
+from .._core.schedules import Definition, ScheduleRow
 from .._core.settings import Retention
 from .._core.workers import WorkerRow
 from .hearing import Hear
@@ -442,7 +443,73 @@ class KeepingDeadLetters(Protocol):
         ...
 
 
-class Store(Producing, Working, Upkeep, Resolving, Inspecting, KeepingDeadLetters, Protocol):
+class Scheduling(Protocol):
+    """Keeping what schedules have fired for, so that each instant is fired for once."""
+
+    async def register_schedules(
+        self, definitions: Sequence[Definition], *, anew: bool = False
+    ) -> None:
+        """Say that an application has these schedules; those that are not known begin now.
+
+        Args:
+          definitions: at most one per name.
+          anew: those whose expression or time zone is another than before begin anew, too.
+        """
+        ...
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRow]:
+        """The schedules that exist, of all or of these names, in the order of their names."""
+        ...
+
+    async def fire(
+        self,
+        name: str,
+        cursor: datetime,
+        upto: datetime,
+        jobs: Sequence[PreparedInsert],
+        *,
+        patience: float = 0.25,
+        notify: bool = True,
+    ) -> list[Enqueued] | None:
+        """Move a schedule's cursor, and insert jobs, leaving out duplicates: both, or neither.
+
+        Args:
+          name: the schedule.
+          cursor: where its cursor is.
+          upto: where it is to be; not in the future.
+          jobs: to be inserted with that; none if nothing is to happen for these instants.
+          patience: seconds to wait for any one lock.
+          notify: whether to wake workers of the queues that got work.
+
+        Returns:
+          One answer per job; None if the cursor was elsewhere, ``upto`` is in the future, or the
+          schedule is paused or gone: then nothing was written.
+        """
+        ...
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        """Pause a schedule, or let it go on; False if there is none.
+
+        What passes while it is paused is dealt with: it goes on with what comes then. To do
+        what has been done already changes nothing.
+        """
+        ...
+
+    async def remove_schedule(self, name: str) -> bool:
+        """Forget a schedule; False if there is none. Its jobs stay."""
+        ...
+
+
+class Store(
+    Producing,
+    Working,
+    Upkeep,
+    Resolving,
+    Inspecting,
+    KeepingDeadLetters,
+    Scheduling,
+    Protocol,
+):
     """Everything a store does."""
 
 

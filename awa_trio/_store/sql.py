@@ -26,6 +26,7 @@ from .._core.job_errors import job_errors
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.request import Replacements
+from .._core.schedules import Definition, ScheduleRow
 from .._core.settings import Retention
 from .._core.workers import WorkerRow
 from .._pg import arrays
@@ -131,6 +132,11 @@ FACTS = b"SELECT * FROM awa.job_facts($1, $2) AS f CROSS JOIN awa.get_jobs(ARRAY
 WAITING_KINDS = call("waiting_kinds", 1)
 WORKERS = call("list_workers", 1)
 ACTIVITY = call("activity", 2)
+REGISTER_SCHEDULES = call("register_schedules", 7)
+LIST_SCHEDULES = call("list_schedules", 1)
+FIRE_CRON = call("fire_cron", 17)
+PAUSE_SCHEDULE = call("pause_schedule", 2)
+REMOVE_SCHEDULE = call("remove_schedule", 1)
 
 
 async def database_identity(connection: psycopg.AsyncConnection[Any]) -> str:
@@ -380,6 +386,63 @@ class SqlStore:
         [(done, last_id)] = await self._rows(PURGE_DEAD_LETTERS, parameters)
         return Swept(done, last_id)
 
+    # ---- schedules
+
+    async def register_schedules(
+        self, definitions: Sequence[Definition], *, anew: bool = False
+    ) -> None:
+        """See `_seam.protocol.Scheduling`."""
+        await self._rows(
+            REGISTER_SCHEDULES,
+            (
+                arrays.texts([one.name for one in definitions]),
+                arrays.texts([one.expression for one in definitions]),
+                arrays.texts([one.timezone for one in definitions]),
+                arrays.texts([one.kind for one in definitions]),
+                arrays.texts([one.missed for one in definitions]),
+                arrays.texts([one.error for one in definitions]),
+                anew,
+            ),
+        )
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRow]:
+        """See `_seam.protocol.Scheduling`."""
+        wanted = None if names is None else arrays.texts(names)
+        rows = await self._rows(LIST_SCHEDULES, (wanted,))
+        return [_schedule(row) for row in rows]
+
+    async def fire(
+        self,
+        name: str,
+        cursor: datetime,
+        upto: datetime,
+        jobs: Sequence[PreparedInsert],
+        *,
+        patience: float = 0.25,
+        notify: bool = True,
+    ) -> list[Enqueued] | None:
+        """See `_seam.protocol.Scheduling`."""
+        parameters = (
+            name,
+            cursor,
+            upto,
+            Int4(max(1, round(patience * 1000))),
+            *(columns(jobs) if jobs else NO_COLUMNS),
+            notify,
+        )
+        [(fired, ids, inserted)] = await self._rows(FIRE_CRON, parameters)
+        if not fired:
+            return None
+        return [Enqueued(*one) for one in zip(ids or (), inserted or (), strict=True)]
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        """See `_seam.protocol.Scheduling`."""
+        return cast("bool", await self._value(PAUSE_SCHEDULE, (name, paused)))
+
+    async def remove_schedule(self, name: str) -> bool:
+        """See `_seam.protocol.Scheduling`."""
+        return cast("bool", await self._value(REMOVE_SCHEDULE, (name,)))
+
     # ---- resolving
 
     async def find_callback(self, token: str) -> JobDetails | None:
@@ -625,6 +688,18 @@ def _lost(row: Sequence[Any]) -> LostJob:
     if token is not None:
         job.state = JobState.WAITING_EXTERNAL
     return LostJob(job, Lost[reason], token)
+
+
+def _schedule(row: Sequence[Any]) -> ScheduleRow:
+    what, since, cursor, fires = row[:5], row[5], row[6], row[7]
+    fired_for, fired_at, last_job_id, paused_at, seen_at, error, now = row[8:]
+    known = [instant(since), instant(cursor), fires, _maybe(fired_for), _maybe(fired_at)]
+    rest = [last_job_id, _maybe(paused_at), instant(seen_at), error, instant(now)]
+    return ScheduleRow(*what, *known, *rest)
+
+
+def _maybe(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
 
 
 def _wait_columns(waits: Sequence[Wait]) -> tuple[arrays.Array, ...]:

@@ -54,7 +54,7 @@ async def check(
             {
                 "ok": not failed,
                 "kinds": loaded.kinds,
-                "schedules": schedules(loaded),
+                "schedules": loaded.schedules,
                 "schema": version,
                 "findings": [{"severity": f.severity, "text": f.text} for f in found],
             }
@@ -64,15 +64,9 @@ async def check(
     return FAILED if failed else OK
 
 
-def schedules(app: App) -> tuple[str, ...]:
-    """The names of an app's schedules."""
-    names: tuple[str, ...] = getattr(app, "schedules", ())
-    return names
-
-
 def _print(app: App, version: int | None, found: Sequence[Finding]) -> None:
     say(("tasks      ", "bright_black"), ", ".join(app.kinds) or "none")
-    if names := schedules(app):
+    if names := app.schedules:
         say(("schedules  ", "bright_black"), ", ".join(names))
     said = (
         "not looked at; give --dsn, or set AWA_DSN" if version is None else f"version {version}"

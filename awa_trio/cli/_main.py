@@ -15,6 +15,7 @@ from ..pg import DevServerError
 from ._callbacks import callbacks
 from ._check import check
 from ._completion import completion_of
+from ._cron import cron
 from ._demo import demo
 from ._dev import dev
 from ._dlq import dlq
@@ -46,6 +47,7 @@ app.command(workers)
 app.command(top)
 app.command(jobs)
 app.command(dlq)
+app.command(cron)
 app.command(storage)
 app.command(callbacks)
 app.command(dev)

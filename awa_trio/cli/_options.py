@@ -181,7 +181,7 @@ def _broken(module: str, error: BaseException) -> CommandFailed:
     else:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         problem = f"cannot be imported ({what})"
-    where = _place(error)
+    where = place_of(error)
     return ProgramBroken(f"{module} {problem}{where}; --verbose shows the traceback")
 
 
@@ -196,7 +196,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     ]
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Where an error was raised, in the user's own code if it was there at all."""
     if isinstance(error, SyntaxError):
         return ""  # its text says so

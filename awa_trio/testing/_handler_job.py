@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar, final
 
 import attrs
@@ -24,7 +24,7 @@ from .._core.callbacks import (
 )
 from .._core.codec import Codec
 from .._core.errors import InvalidTransition, LeaseLost, TerminalError
-from .._core.job import JobRow, PreparedInsert
+from .._core.job import SCHEDULE, SCHEDULED_FOR, JobRow, PreparedInsert
 from .._core.progress import ProgressBuffer
 from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.staging import StagingBuffer
@@ -122,6 +122,7 @@ class HandlerJob(Job[ArgsT]):
       max_attempts: how many it may spend.
       metadata: its metadata.
       tags: its tags.
+      scheduled_for: the instant for which a schedule enqueued it.
       progress: what earlier attempts left: ``percent``, ``message``, ``metadata``.
       answers: for each ``wait_for_callback``, in order, the payload it returns or the
           exception it raises, such as ``awa.CallbackSuperseded()``.
@@ -144,6 +145,7 @@ class HandlerJob(Job[ArgsT]):
         max_attempts: int = 25,
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
+        scheduled_for: datetime | None = None,
         progress: Mapping[str, Any] | None = None,
         answers: Sequence[object] = (),
         last_callback: CallbackAnswer | None = None,
@@ -151,6 +153,9 @@ class HandlerJob(Job[ArgsT]):
         left = ProgressBuffer(None)
         if progress is not None:
             left.set(**progress)
+        stored = dict(metadata or {})
+        if scheduled_for is not None:
+            stored |= {SCHEDULE: kind, SCHEDULED_FOR: scheduled_for.astimezone(UTC).isoformat()}
         row = JobRow(
             id=id,
             kind=kind,
@@ -159,7 +164,7 @@ class HandlerJob(Job[ArgsT]):
             attempt=attempt,
             max_attempts=max_attempts,
             raw_args=b"{}",
-            raw_metadata=json.dumps(dict(metadata)).encode() if metadata else None,
+            raw_metadata=json.dumps(stored).encode() if stored else None,
             raw_tags=tuple(tags),
             raw_created_at=0,
             raw_run_at=0,

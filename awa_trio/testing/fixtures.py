@@ -39,6 +39,15 @@ from ._memory import memory_client
 @contextmanager
 def fresh_database(server: str, *, template: str | None = None) -> Iterator[str]:
     """Make a database for a block, and remove it whoever is connected; its name."""
+    name = create_database(server, template=template)
+    try:
+        yield name
+    finally:
+        drop_database(server, name)
+
+
+def create_database(server: str, *, template: str | None = None) -> str:
+    """Make a database; return its name."""
     name = f"awa_{uuid4().hex[:16]}"
     create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
     with psycopg.connect(server, autocommit=True) as connection:
@@ -48,12 +57,14 @@ def fresh_database(server: str, *, template: str | None = None) -> Iterator[str]
                 # Several times faster for a small one than logging every page.
                 create += sql.SQL(" STRATEGY file_copy")
         connection.execute(create)
-    try:
-        yield name
-    finally:
-        with psycopg.connect(server, autocommit=True) as connection:
-            drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-            connection.execute(drop.format(sql.Identifier(name)))
+    return name
+
+
+def drop_database(server: str, name: str) -> None:
+    """Remove a database, whoever is connected to it, if it is there."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        connection.execute(drop.format(sql.Identifier(name)))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from psycopg import pq
 import awa_trio as awa
 from awa_trio._core.job import JobState
 from awa_trio._core.request import Replacements
+from awa_trio._core.schedules import Definition
 from awa_trio._pg.pool import Pool
 from awa_trio._seam.protocol import WorkerStore
 from awa_trio._seam.values import Claimed, DeadLetterFilter, Wait, Want
@@ -172,6 +173,15 @@ async def _unique(desk: Desk) -> Any:
     return await desk.outside.enqueue(Work(number), unique_opts={}, queue="mine"), number
 
 
+async def _scheduled(desk: Desk) -> awa.ScheduleRow:
+    name = f"s{desk.number()}"
+    await desk.other.register_schedules([Definition(name, "0 3 * * *", "UTC", "k", "skip")])
+    await desk.execute(
+        f"UPDATE awa.schedules SET cursor = cursor - interval '1 hour' WHERE name = '{name}'"
+    )
+    return await desk.outside.cron.get(name)
+
+
 def _follow_ups(desk: Desk) -> list[Any]:
     return [job(queue="mine", key=bytes([desk.number() % 256] * 16)), job(queue="mine")]
 
@@ -217,6 +227,20 @@ CALLS: dict[str, Call] = {
     "dlq.retry_many": Call(Desk.dead, lambda d, _: d.client.dlq.retry_many(everything=True)),
     "dlq.purge": Call(Desk.dead, lambda d, job_id: d.client.dlq.purge(job_id)),
     "dlq.purge_many": Call(Desk.dead, lambda d, _: d.client.dlq.purge_many(everything=True)),
+    "cron.pause": Call(_scheduled, lambda d, row: d.client.cron.pause(row.name)),
+    "cron.remove": Call(_scheduled, lambda d, row: d.client.cron.remove(row.name)),
+    "fire": Call(
+        _scheduled,
+        lambda d, row: d.store.fire(
+            row.name, row.cursor, row.now, _follow_ups(d), patience=10.0
+        ),
+    ),
+    "register_schedules": Call(
+        _nothing,
+        lambda d, _: d.store.register_schedules(
+            [Definition(f"s{d.number()}", "0 3 * * *", "UTC", "k", "skip")], anew=True
+        ),
+    ),
     "register": Call(_nothing, lambda d, _: d.store.register("one", 30.0)),
     "unregister": Call(
         lambda d: d.other.register("one", 30.0), lambda d, w: d.store.unregister(w)

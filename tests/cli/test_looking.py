@@ -21,6 +21,7 @@ from awa_trio.cli import _demo
 from awa_trio.cli._main import run
 from awa_trio.demo import Summary
 
+from . import test_cron
 from .pages import PAGE, commands, options, page_with, rendered
 from .test_commands import APP, BROKEN, Capture, cli, enqueue, lines_until, state
 
@@ -30,6 +31,7 @@ FOLLOWS = "--without-follow-ups"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "program.py").write_text(APP)
+    (tmp_path / "scheduling.py").write_text(test_cron.APP)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -81,6 +83,12 @@ ENDS: dict[tuple[str, ...], tuple[list[str], int]] = {
     ("jobs", "show"): (["1"], 0),
     ("jobs", "explain"): (["1"], 0),
     ("jobs", "cancel"): (["1", FOLLOWS], 0),
+    ("cron", "list"): ([], 0),
+    ("cron", "show"): (["nightly"], 0),
+    ("cron", "pause"): (["nightly"], 0),
+    ("cron", "resume"): (["nightly"], 0),
+    ("cron", "trigger"): (["nightly", "--app", "scheduling"], 0),
+    ("cron", "remove"): (["nightly"], 0),
     ("dlq", "show"): (["2"], 0),
     ("dlq", "list"): ([], 0),
     ("dlq", "retry"): (["--all", "--dry-run"], 0),
@@ -112,6 +120,7 @@ def test_every_command_prints_json_or_text(
             " WHERE id = %s",
             [job_id],
         )
+        connection.execute(test_cron.ROWS.encode())
     for path, (arguments, code) in ENDS.items():
         assert run([*path, *arguments, *(["--json"] if for_programs else [])]) == code, path
         printed = capsys.readouterr()

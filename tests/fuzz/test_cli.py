@@ -25,6 +25,8 @@ COMMANDS = [
     ("dlq", "retry"), ("dlq", "purge"), ("storage",), ("storage", "status"), ("callbacks",),
     ("callbacks", "serve"), ("demo",), ("nothing",), (), ("check",), ("workers",),
     ("workers", "list"), ("top",), ("jobs", "explain"), ("completion",),
+    ("cron",), ("cron", "list"), ("cron", "show"), ("cron", "pause"), ("cron", "resume"),
+    ("cron", "trigger"), ("cron", "remove"),
 ]  # fmt: skip
 
 OPTIONS = (

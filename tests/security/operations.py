@@ -19,6 +19,8 @@ from psycopg import sql
 
 import awa_trio as awa
 from awa_trio import Rights
+from awa_trio._app.app import registry_of
+from awa_trio._core.schedules import Definition
 from awa_trio._seam.values import Wait, Want
 from awa_trio._store.sql import SqlWorkerStore
 from awa_trio.pg import TrioConnection
@@ -414,6 +416,49 @@ async def _(desk: Desk) -> None:
     # The last of the ring, which has had no jobs yet; it keeps its number.
     async with desk.connection.transaction(force_rollback=True):
         await desk.run("SELECT awa.truncate_segment(5::smallint)")
+
+
+# ---- schedules
+
+DEFINITION = Definition("nightly", "0 3 * * *", "UTC", "plain", "skip")
+
+
+async def _scheduled(desk: Desk) -> awa.ScheduleRow:
+    """A schedule, of which an instant has passed."""
+    await desk.owner._backend.store.register_schedules([DEFINITION])
+    with psycopg.connect(desk.dsn) as connection:
+        connection.execute("UPDATE awa.schedules SET cursor = '2026-01-01'")
+    return await desk.owner.cron.get("nightly")
+
+
+@operation("look at schedules", LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.cron.list()
+
+
+@operation("register a schedule", WORKERS)
+async def _(desk: Desk) -> None:
+    await desk.store.register_schedules([DEFINITION], anew=True)
+
+
+@operation("fire a schedule", WORKERS)
+async def _(desk: Desk) -> None:
+    row = await _scheduled(desk)
+    jobs = [registry_of(app).prepare(Plain(next(desk.numbers)), {"unique_opts": {}})]
+    assert await desk.store.fire("nightly", row.cursor, row.now, jobs) is not None
+
+
+@operation("pause and resume a schedule", REMOVERS)
+async def _(desk: Desk) -> None:
+    await _scheduled(desk)
+    await desk.client.cron.pause("nightly")
+    await desk.client.cron.resume("nightly")
+
+
+@operation("forget a schedule", PEOPLE)
+async def _(desk: Desk) -> None:
+    await _scheduled(desk)
+    await desk.client.cron.remove("nightly")
 
 
 # ---- behind the functions' backs

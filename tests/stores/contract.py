@@ -34,6 +34,8 @@ from awa_trio._seam.values import (
     Want,
 )
 
+from .schedule_contract import ScheduleContract
+
 S = JobState
 KEY = bytes(range(16))
 OTHER_KEY = bytes(range(1, 17))
@@ -81,7 +83,7 @@ def plan(
     return Plan(move(claimed, to, **changes), inserts)
 
 
-class StoreContract:
+class StoreContract(ScheduleContract):
     """The contract. Subclasses provide the fixture `world`."""
 
     # ---- helpers

@@ -29,6 +29,13 @@ UPDATE awa.workers SET
     beat_at = beat_at - make_interval(secs => %(s)s),
     fenced_at = fenced_at - make_interval(secs => %(s)s);
 UPDATE awa.leaders SET until = until - make_interval(secs => %(s)s);
+UPDATE awa.schedules SET
+    since = since - make_interval(secs => %(s)s),
+    cursor = cursor - make_interval(secs => %(s)s),
+    fired_for = fired_for - make_interval(secs => %(s)s),
+    fired_at = fired_at - make_interval(secs => %(s)s),
+    paused_at = paused_at - make_interval(secs => %(s)s),
+    seen_at = seen_at - make_interval(secs => %(s)s);
 """
 
 

@@ -1,2 +1,2 @@
--- To look at jobs, their arguments and errors too, and at how they are kept.
-GRANT SELECT ON awa.jobs, awa.unique_claims, awa.workers, awa.leaders TO :"role";
+-- To look at jobs, their arguments and errors too, at how they are kept, and at schedules.
+GRANT SELECT ON awa.jobs, awa.unique_claims, awa.workers, awa.leaders, awa.schedules TO :"role";

@@ -2,3 +2,6 @@
 -- retention.
 GRANT UPDATE (run_lease, attempted_at), DELETE ON awa.jobs TO :"role";
 GRANT SELECT, INSERT, UPDATE, DELETE ON awa.workers, awa.leaders TO :"role";
+
+-- To fire its schedules.
+GRANT SELECT, INSERT, UPDATE ON awa.schedules TO :"role";
