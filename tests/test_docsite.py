@@ -89,13 +89,14 @@ def test_references_in_docstrings_lead_somewhere(reference: Reference) -> None:
 def elsewhere(name: str) -> bool:
     if name.startswith("_") or name in INSIDE or hasattr(builtins, name):
         return True
-    module, _, attribute = name.rpartition(".")
-    if not module and hasattr(psycopg.AsyncConnection, name):
+    if hasattr(psycopg.AsyncConnection, name):
         return True  # a connection's, inherited
+    module, _, attribute = name.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module or name), attribute or "__name__")
+        found = importlib.import_module(module or name)
     except ImportError:
         return False
+    return hasattr(found, attribute) or not module
 
 
 def test_a_docstring_becomes_markdown() -> None:
