@@ -16,6 +16,10 @@ from awa_trio.pg import Pool, TrioConnection
 
 app = awa.App()
 TABLE = "CREATE TABLE IF NOT EXISTS batches (id bigserial, waiting_for int, words int)"
+ADD = (
+    "UPDATE batches SET waiting_for = waiting_for - 1, words = words + %s"
+    " WHERE id = %s RETURNING waiting_for, words"
+)
 
 
 @frozen
@@ -43,11 +47,7 @@ async def count(job: awa.Job[Count], pool: Pool) -> None:
     words = len(job.args.text.split())  # outside of the transaction: the work may take long
     async with pool.connection() as connection, job.complete_in(connection) as tx:
         # Committed together with the completion; rolled back if the job is not ours any more.
-        cursor = await connection.execute(
-            "UPDATE batches SET waiting_for = waiting_for - 1, words = words + %s"
-            " WHERE id = %s RETURNING waiting_for, words",
-            [words, job.args.batch],
-        )
+        cursor = await connection.execute(ADD, [words, job.args.batch])
         row = await cursor.fetchone()
         if row is not None and row[0] == 0:
             await tx.enqueue(Report(job.args.batch, row[1]))
