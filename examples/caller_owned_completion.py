@@ -15,11 +15,8 @@ import awa_trio as awa
 from awa_trio.pg import Pool, TrioConnection
 
 app = awa.App()
-TABLE = "CREATE TABLE IF NOT EXISTS batches (id bigserial, waiting_for int, words int)"
-ADD = (
-    "UPDATE batches SET waiting_for = waiting_for - 1, words = words + %s"
-    " WHERE id = %s RETURNING waiting_for, words"
-)
+TABLE = "CREATE TABLE IF NOT EXISTS batches (id bigserial, parts int, words int)"
+ADD = "UPDATE batches SET parts = parts - 1, words = words + %s WHERE id = %s RETURNING *"
 
 
 @frozen
@@ -49,8 +46,8 @@ async def count(job: awa.Job[Count], pool: Pool) -> None:
         # Committed together with the completion; rolled back if the job is not ours any more.
         cursor = await connection.execute(ADD, [words, job.args.batch])
         row = await cursor.fetchone()
-        if row is not None and row[0] == 0:
-            await tx.enqueue(Report(job.args.batch, row[1]))
+        if row is not None and row[1] == 0:  # no parts are left
+            await tx.enqueue(Report(job.args.batch, row[2]))
 
 
 @app.task()
