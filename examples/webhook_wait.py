@@ -6,6 +6,7 @@ signed. Needs the extra `web`. AWA_DSN=... python webhook_wait.py
 
 import json
 from functools import partial
+from typing import Any
 from urllib.request import Request, urlopen
 
 import trio
@@ -53,9 +54,8 @@ async def ship(job: awa.Job[Ship]) -> None:
 def ask_the_provider(order: Charge, token: str) -> None:
     """Stands for a payment provider, which is told the token and answers in its own time."""
     answer = json.dumps({"paid": order.cents < 100_000}).encode()
-    request = Request(f"{URL}/callbacks/{token}/resume", answer, method="POST")
-    for name, value in sign(SECRET, token, "resume", answer).items():
-        request.add_header(name, value)
+    headers = sign(SECRET, token, "resume", answer)
+    request = Request(f"{URL}/callbacks/{token}/resume", answer, headers, method="POST")
     urlopen(request).close()  # 2xx: it was received, and is kept; else it raises
 
 
@@ -65,7 +65,8 @@ async def main() -> None:
     config = Config()
     config.bind = ["127.0.0.1:0"]  # a port that is free
     async with awa.connect(app=app) as client, trio.open_nursery() as nursery:
-        [URL] = await nursery.start(partial(serve, receiver(client, secret=SECRET), config))
+        api: Any = receiver(client, secret=SECRET)  # hypercorn's types are its own
+        [URL] = await nursery.start(partial(serve, api, config))
         await nursery.start(awa.run_worker, app, client)
         for order, cents in (7, 1_999), (8, 250_000):
             job = await client.jobs.wait((await client.enqueue(Charge(order, cents))).id)
