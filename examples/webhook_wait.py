@@ -62,8 +62,7 @@ def ask_the_provider(order: Charge, token: str) -> None:
 async def main() -> None:
     global URL
     await awa.migrate()
-    config = Config()
-    config.bind = ["127.0.0.1:0"]  # a port that is free
+    config = Config.from_mapping(bind=["127.0.0.1:0"])  # a port that is free
     async with awa.connect(app=app) as client, trio.open_nursery() as nursery:
         api: Any = receiver(client, secret=SECRET)  # hypercorn's types are its own
         [URL] = await nursery.start(partial(serve, api, config))

@@ -15,7 +15,7 @@ from .docsite.__main__ import build
 from .docsite.docstrings import markdown
 from .docsite.links import rewrite
 from .docsite.reference import Reference
-from .docsite.stage import API, navigation
+from .docsite.stage import API, navigation, stage
 
 ROOT = Path(__file__).parents[1]
 
@@ -142,3 +142,21 @@ def test_the_navigation_is_the_index() -> None:
         {"awa_trio": "README.md"},
         {"Learn": [{"One": "a/b.md"}, {"Two": "source/examples/README.md"}]},
     ]
+
+
+def test_a_folder_without_a_readme_is_a_list_of_what_is_in_it(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    (tmp_path / "examples" / "deploy").mkdir(parents=True)
+    (tmp_path / "examples" / "deploy" / "Dockerfile").write_text("FROM scratch\n")
+    docs.mkdir()
+    (docs / "README.md").write_text("# Top\n\n[deploy](../examples/deploy)\n")
+    (docs / "zensical.toml").write_text("nav = []\n")
+    stage(tmp_path, tmp_path / "to", Reference(()))
+    pages = tmp_path / "to" / "pages"
+    assert "](source/examples/deploy.md)" in (pages / "README.md").read_text()
+    listed = (pages / "source" / "examples" / "deploy.md").read_text()
+    assert "[examples/deploy/Dockerfile](deploy/Dockerfile.md)" in listed
+    assert (
+        "FROM scratch"
+        in (pages / "source" / "examples" / "deploy" / "Dockerfile.md").read_text()
+    )

@@ -8,9 +8,10 @@ the page that names the public modules.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from .links import page_of, rewrite
 from .reference import Reference
@@ -80,6 +81,11 @@ def navigation(index: str, modules: tuple[str, ...]) -> list[Entry]:
 def _page(root: Path, path: str) -> tuple[str, list[str]]:
     """A file as a page of the site, and the files that it links to."""
     file = root / path
+    if file.is_dir():  # without a README: what is in it
+        inside = [f"{path}/{entry.name}" for entry in sorted(file.iterdir()) if entry.is_file()]
+        here = PurePosixPath(page_of(path)).parent
+        items = [f"- [{entry}]({os.path.relpath(page_of(entry), here)})" for entry in inside]
+        return f"# {path}\n\n" + "\n".join(items) + "\n", inside
     if file.suffix != ".md":
         fence = "````"  # a docstring may hold a fence of three
         return (
@@ -88,7 +94,8 @@ def _page(root: Path, path: str) -> tuple[str, list[str]]:
         )
 
     def file_of(target: str) -> str:
-        return f"{target}/README.md" if (root / target).is_dir() else target
+        readme = f"{target}/README.md"
+        return readme if (root / readme).is_file() else target
 
     text, files = rewrite(file.read_text(), path, file_of)
     return text.replace("```python no-run\n", "```python\n"), files
@@ -97,7 +104,7 @@ def _page(root: Path, path: str) -> tuple[str, list[str]]:
 def _shown(file: Path) -> bool:
     """Whether a linked file has a page: pictures are shown as they are, and of one that is
     missing the builder says where the link is."""
-    return file.is_file() and file.suffix not in (".svg", ".png")
+    return file.exists() and file.suffix not in (".svg", ".png")
 
 
 def _lexer(file: Path) -> str:
