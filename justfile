@@ -28,6 +28,13 @@ docs:
 # Write the commands and their options into docs/reference/cli.md
 cli-page:
     python -m tests.cli.pages
+# The documentation as a site, in build/docs/site
+site:
+    python -m tests.docsite
+
+# The same, shown on loopback until Ctrl-C; --port
+site-serve *arguments:
+    python -m tests.docsite --serve {{arguments}}
 
 # What the model checker says of each model of docs/model
 model *words:

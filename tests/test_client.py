@@ -800,7 +800,13 @@ async def test_a_schema_of_another_version(
 
 
 @pytest.mark.parametrize(
-    "lost", ["DROP TABLE awa.schema_version", "DELETE FROM awa.schema_version"]
+    "lost",
+    [
+        "DROP TABLE awa.schema_version",
+        "DELETE FROM awa.schema_version",
+        # As another program has it, whose schema has the same name: the ancestor.
+        "ALTER TABLE awa.schema_version DROP COLUMN oldest_supported",
+    ],
 )
 async def test_a_schema_without_a_version_is_left_alone(migrated: str, lost: str) -> None:
     with psycopg.connect(migrated) as connection:

@@ -5,6 +5,7 @@ Commands: `cli.test_looking`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -21,31 +22,58 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def snippets(page: Path) -> str:
-    """The Python of a page, as one program; blocks marked ``no-run`` are pictures."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    return "\n".join(blocks).replace(
-        '"postgresql://..."', '__import__("os").environ["AWA_DSN"]'
+def programs(page: Path) -> dict[str, str]:
+    """The Python of a page: by its title what is a file, and the rest as one program.
+
+    Blocks marked ``no-run`` are pictures.
+    """
+    found: dict[str, list[str]] = {}
+    fence = re.compile(
+        r'^```python(?: title="([\w.]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL
     )
+    for title, block in fence.findall(page.read_text()):
+        found.setdefault(title or "snippets.py", []).append(block)
+    return {
+        title: "\n".join(blocks).replace(
+            '"postgresql://..."', '__import__("os").environ["AWA_DSN"]'
+        )
+        for title, blocks in found.items()
+    }
 
 
-RUN = [page for page in PAGES if snippets(page)]
+RUN = [page for page in PAGES if programs(page)]
+
+#: Pages that have pictures of Python: how the worker is built, files of pytest's, other queues.
+PICTURES = {"architecture.md", "testing.md", "from-procrastinate.md", "from-awa-pg.md"}
 
 
 @pytest.mark.parametrize("page", RUN, ids=[str(p.relative_to(ROOT)) for p in RUN])
 def test_its_snippets_run(page: Path, migrated: str, tmp_path: Path) -> None:
-    program = tmp_path / "snippets.py"
-    program.write_text(snippets(page))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        env={**os.environ, "AWA_DSN": migrated},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    for title, text in programs(page).items():
+        (tmp_path / title).write_text(text)
+        run = (
+            ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            if title.startswith("test_")
+            else []
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *run, title],
+            env={**os.environ, "AWA_DSN": migrated},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_python_is_run_unless_it_is_a_picture() -> None:
+    """So a fence that is spelled in a way that nobody runs is noticed, too."""
+    for page in PAGES:
+        fences = re.findall(r"^ *```py.*$", page.read_text(), re.MULTILINE)
+        run = [fence for fence in fences if re.fullmatch(r'```python( title="[\w.]+")?', fence)]
+        assert len(run) == len(fences) or page.name in PICTURES, page.name
 
 
 def test_some_snippets_are_there_to_run() -> None:
@@ -54,7 +82,8 @@ def test_some_snippets_are_there_to_run() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_its_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
         if "://" not in target:
             assert (page.parent / unquote(target)).exists(), f"{page.name} links to {target}"
 
@@ -90,6 +119,46 @@ def documented(default: str) -> float:
     if text in ("True", "False"):
         return text == "True"
     return float(text.removesuffix(" h")) * (3600 if text.endswith(" h") else 1)
+
+
+def settable() -> list[tuple[str, str]]:
+    """Every parameter by which a program sets something, and what it is a parameter of."""
+    functions = {
+        "run_worker": awa.run_worker,
+        "awa.connect": awa.connect,
+        **{f"app.{name}": function for name, function in vars(awa.App).items()},
+    }
+    return [
+        (of, parameter.name)
+        for of, function in functions.items()
+        if inspect.isroutine(function) and not of.startswith("app._")
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY or of == "awa.connect"
+        if parameter.name != "task_status"  # Trio's
+    ]
+
+
+@pytest.mark.parametrize(("of", "parameter"), settable())
+def test_every_parameter_is_in_a_section_about_it(of: str, parameter: str) -> None:
+    """As the first cell of a row, in a section whose title names the function."""
+    found = []
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        for section in re.split(r"^(?=##+ )", page.read_text(), flags=re.MULTILINE):
+            if f"{of}(" in section.splitlines()[0] or f"@{of}" in section.splitlines()[0]:
+                found += re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+                found += re.findall(r"^##+ .*`(\w+)=", section, re.MULTILINE)
+    assert any(re.search(rf"\b{parameter}\b", cell) for cell in found)
+
+
+def test_every_variable_of_the_environment_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    listed = re.findall(r"^\| `(AWA_\w+)` \|", page, re.MULTILINE)
+    read = {
+        name
+        for file in (ROOT / "awa_trio").rglob("*.py")
+        for name in re.findall(r"\bAWA_[A-Z_]+\b", file.read_text())
+    }
+    assert read == set(listed)
 
 
 @pytest.mark.parametrize("option", sorted(awa.EnqueueOptions.__annotations__))

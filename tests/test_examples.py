@@ -40,6 +40,13 @@ PRINTED = {
     "tests_of_handlers": {
         "...                                                                      [100%]"
     },
+    "fan_out": {"100 pages, 100 different"},
+    "caller_owned_completion": {"batch 1 has 10 words"},
+    "quart_trio_app": {
+        "cat.png is 320 wide now",
+        "{'output': {'file': '320/cat.png'}, 'state': 'completed'}",
+    },
+    "webhook_wait": {"order 7: completed", "order 7 is on its way", "order 8: failed"},
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 

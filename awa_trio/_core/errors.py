@@ -369,9 +369,10 @@ class SchemaUnversioned(SchemaError):
     def __init__(self) -> None:
         super().__init__(
             "the database has an awa schema that does not say its version (the row of"
-            " awa.schema_version is missing), so it was restored in part, or is not awa_trio's;"
-            " restore it whole, or DROP SCHEMA awa CASCADE, which deletes its jobs, and create"
-            " it with: awa-trio migrate --dsn ..."
+            " awa.schema_version is missing), so it was restored in part, or is another"
+            " program's, such as awa-pg's: then give awa_trio a database of its own. Or restore"
+            " it whole, or DROP SCHEMA awa CASCADE, which deletes its jobs, and create it with:"
+            " awa-trio migrate --dsn ..."
         )
 
 

@@ -103,7 +103,7 @@ class JobRow:
     raw_tags: Sequence[str] | None = attrs.field(repr=False)
     raw_created_at: int = attrs.field(repr=False)
     raw_run_at: int = attrs.field(repr=False)
-    """Instants, as `instants` counts them."""
+    """Instants, in microseconds since 2000-01-01 00:00 UTC."""
     deadline: float | None
     """Seconds an attempt may take; 0 for no limit, None for its task's or queue's own."""
     ordering_key: str | None

@@ -93,7 +93,7 @@ class TrioConnection(psycopg.AsyncConnection[Row]):
     transaction are checkpoints. Steps that need not wait (in a COPY, in a pipeline, rows
     that have arrived already) check for cancellation, and yield every 5 ms.
 
-    Not supported: psycopg's `AsyncQueuedLibpqWriter`, which starts asyncio tasks. Leave
+    Not supported: psycopg's ``AsyncQueuedLibpqWriter``, which starts asyncio tasks. Leave
     `stream()` and `notifies()` loops early inside `contextlib.aclosing`, as with any
     asynchronous generator on Trio.
 

@@ -38,6 +38,13 @@ UPDATE {name}.schema_version
 #: what others have put into a schema of the session's search_path under a familiar name.
 _ONLY_BUILT_INS = "SET LOCAL search_path = pg_catalog, pg_temp;"
 
+#: Whether there is such a table. Another program may have one of the same name.
+_HAS_VERSION = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute"
+    " WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('{name}.schema_version')"
+    " AND attname OPERATOR(pg_catalog.=) 'oldest_supported' AND NOT attisdropped)"
+)
+
 _READ_VERSION = "SELECT version, oldest_supported FROM {name}.schema_version"
 
 
@@ -177,8 +184,7 @@ class Schema:
     async def status(self, connection: psycopg.AsyncConnection[Any]) -> SchemaStatus:
         """Read what a database has; in its own transaction unless the caller has one open."""
         cursor = connection.cursor(row_factory=tuple_row)
-        exists = f"SELECT pg_catalog.to_regclass('{self.name}.schema_version') IS NOT NULL"
-        await cursor.execute(exists.encode())
+        await cursor.execute(_HAS_VERSION.format(name=self.name).encode())
         row = await cursor.fetchone()
         if row is None or not row[0]:
             return SchemaStatus(0, 0)

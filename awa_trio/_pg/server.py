@@ -66,7 +66,8 @@ class DevServer:
           starts the server; one that runs already is taken as it is.
       durable (bool): False trades the data's survival of a crash of the machine for
           speed, as tests like it. Default, True.
-      bin: the folder of ``initdb`` and ``postgres``. Default, as `find_binaries` says.
+      bin: the folder of ``initdb`` and ``postgres``. Default, ``AWA_PG_BIN``, else
+          those of the extra ``embedded``, else of ``PATH``.
       keep (bool): whether data that this call makes stays when its last user leaves.
           Default, True for a root that was given.
       start_timeout (float): seconds to wait for the server, crash recovery included,

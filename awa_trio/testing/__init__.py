@@ -2,8 +2,8 @@
 
 `work_one` and `drain` call the functions a worker calls, so a handler that passes here
 does what it does in production: the same poisoning, discarding and atomicity.
-`HandlerJob` runs a handler with no store at all. `memory_client` obeys Trio's
-`MockClock`. `assert_staged` and `assert_enqueued` show what was there if they fail.
+`HandlerJob` runs a handler with no store at all. `memory_client` obeys
+`trio.testing.MockClock`. `assert_staged` and `assert_enqueued` show what was there if they fail.
 `awa_trio.testing.chaos` crashes handlers wherever they can; fixtures for pytest are in
 `awa_trio.testing.fixtures`.
 """

@@ -129,7 +129,7 @@ def assert_enqueued(
     """Make sure that a job was enqueued; return all that match.
 
     Of a client, that it is there, whoever enqueued it and whatever has become of it. Of a
-    `HandlerJob`, that the handler enqueued it in `complete_in`.
+    `HandlerJob`, that the handler enqueued it in `Job.complete_in`.
 
         await assert_enqueued(client, Pay, args={"order": 7}, queue="payments")
 
