@@ -50,9 +50,11 @@ LAYERS: dict[str, set[str]] = {
         "psycopg",
         "sniffio",
         "random",
+        "threading",
     },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
+    "bridge": {"_app"},
     "events": {"_core"},
     "telemetry": {"events", "attrs", "time", "opentelemetry"},
     "testing": {
