@@ -37,6 +37,8 @@ LAYERS: dict[str, set[str]] = {
         "socket",
         "random",
         "secrets",
+        "asyncio",
+        "trio_asyncio",
     },
     "_app": {
         "_core",
@@ -54,6 +56,7 @@ LAYERS: dict[str, set[str]] = {
     },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
+    "aio": {"_runtime"},
     "bridge": {"_app"},
     "events": {"_core"},
     "telemetry": {"events", "attrs", "time", "opentelemetry"},

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 import awa_trio
+import awa_trio.aio
 import awa_trio.bridge
 import awa_trio.callbacks
 import awa_trio.events
@@ -24,6 +25,7 @@ import awa_trio.testing.chaos
 
 MODULES = [
     awa_trio,
+    awa_trio.aio,
     awa_trio.bridge,
     awa_trio.callbacks,
     awa_trio.events,
