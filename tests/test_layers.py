@@ -67,6 +67,7 @@ LAYERS: dict[str, set[str]] = {
         "_runtime",
         "_app",
         "pg",
+        "anyio",
         "attrs",
         "trio",
         "psycopg",

@@ -57,6 +57,11 @@ def _trio_asyncio() -> Any:
         import trio_asyncio
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
+    # Where no Trio runs, as in a handler's thread, it would make of asyncio.run a loop on a Trio
+    # of its own. With a policy for everybody it gets out of the way there.
+    faked = getattr(trio_asyncio._loop, "_FakedPolicy", None)
+    if faked is not None and faked.policy is None:
+        faked.policy = getattr(trio_asyncio._loop, "_original_policy", None)
     return trio_asyncio
 
 
@@ -124,6 +129,7 @@ class AsyncioLoop:
                 loop.set_task_factory(self._task)
                 stop = loop.stop
                 loop.stop = lambda waiter=None: self._stop(stop, waiter)
+                loop._main_loop_one = self._surviving(loop._main_loop_one)
                 self._loop = loop
                 opened.set()
                 while not self._closing:
@@ -137,6 +143,24 @@ class AsyncioLoop:
         if self.in_asyncio:
             raise RuntimeError("the asyncio loop is the worker's, and others use it too")
         return stop(waiter)
+
+    def _surviving(
+        self, step: Callable[..., Awaitable[None]]
+    ) -> Callable[..., Awaitable[None]]:
+        """Let the loop outlive what asyncio raises through it: it has tasks to end in an orderly way.
+
+        trio-asyncio would wait for them for ever, with nothing left to run them.
+        """
+
+        async def one(*args: Any, **kwargs: Any) -> None:
+            try:
+                await step(*args, **kwargs)
+            except (KeyboardInterrupt, SystemExit) as error:
+                if type(error).__module__.startswith("trio_asyncio"):
+                    raise  # its own way of saying that it stops
+                self._crashed(error)
+
+        return one
 
     async def _remind(self, loop: Any) -> None:
         """Name what keeps the loop from closing."""
@@ -172,12 +196,8 @@ class AsyncioLoop:
 
     @trio.lowlevel.enable_ki_protection
     async def _run_guarded(self, code: Any) -> Any:
-        try:
-            return await on_asyncio(code)
-        except (KeyboardInterrupt, SystemExit) as error:
-            # asyncio would raise it once more, through the loop.
-            self._crashed(error)
-            raise asyncio.CancelledError from error
+        # Ctrl-C is for the main task: here it would strike whoever's callback runs.
+        return await on_asyncio(code)
 
     # ---- from Trio
 
