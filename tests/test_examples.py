@@ -36,6 +36,22 @@ PRINTED = {
     "tests_of_handlers": {
         "...                                                                      [100%]"
     },
+    "asyncio_inside": {"the larger one has 13 bytes"},
+    "django_view": {"ada: 202", "root: 500", "welcome, ada"},
+    "fastapi_producer": {
+        "202 {'job': 1, 'new': True}",
+        "202 {'job': 1, 'new': False}",
+        "{'state': 'available'}",
+        "404",
+    },
+    "sqlalchemy_session": {"shipping order 1", "shipping order 3", "shipping order 4"},
+    "sync_code": {
+        "cat.jpg at 200 pixels",
+        "dog.jpg at 100 pixels",
+        "refused: UniqueViolation",
+        "cat.jpg became cat.jpg.thumb",
+        "the other is cancelled",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 
