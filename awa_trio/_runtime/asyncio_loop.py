@@ -41,6 +41,9 @@ _MISSING = (
 #: Seconds between two warnings of what keeps the loop from closing.
 REMIND_EVERY = 5.0
 
+#: How often tasks are cancelled that others have started while they ended.
+MOST_ROUNDS = 100
+
 
 def require_trio_asyncio() -> None:
     """Make sure that trio-asyncio is installed, without importing it.
@@ -132,10 +135,14 @@ class AsyncioLoop:
                 loop._main_loop_one = self._surviving(loop._main_loop_one)
                 self._loop = loop
                 opened.set()
-                while not self._closing:
-                    self._news = trio.Event()
-                    await self._news.wait()
-                nursery.start_soon(self._remind, loop)
+                try:
+                    while not self._closing:
+                        self._news = trio.Event()
+                        await self._news.wait()
+                finally:
+                    nursery.start_soon(self._remind, loop)
+                    with trio.CancelScope(shield=True):
+                        await self._end_tasks(loop)
             nursery.cancel_scope.cancel()
 
     def _stop(self, stop: Callable[[Any], Any], waiter: Any) -> Any:
@@ -162,6 +169,19 @@ class AsyncioLoop:
 
         return one
 
+    async def _end_tasks(self, loop: Any) -> None:
+        """Cancel what is left, and wait for it: trio-asyncio would raise what it raises."""
+        for _ in range(MOST_ROUNDS):
+            left = asyncio.all_tasks(loop)
+            if not left:
+                return
+            ends = [trio.Event() for _ in left]
+            for task, end in zip(left, ends, strict=True):
+                task.add_done_callback(lambda _, end=end: end.set())  # type: ignore[misc]
+                task.cancel()
+            for end in ends:
+                await end.wait()
+
     async def _remind(self, loop: Any) -> None:
         """Name what keeps the loop from closing."""
         while True:
@@ -186,7 +206,10 @@ class AsyncioLoop:
 
     def _task(self, loop: Any, code: Any, **options: Any) -> asyncio.Task[Any]:
         """Make a task; what is Trio's in it is refused, and it cannot end the loop."""
-        return asyncio.Task(self._guarded(code), loop=loop, **options)
+        task: asyncio.Task[Any] = asyncio.Task(self._guarded(code), loop=loop, **options)
+        # Of one that was cancelled before it began, this was never begun either.
+        task.add_done_callback(lambda _: code.close())
+        return task
 
     def _guarded(self, code: Any) -> Coroutine[Any, Any, Any]:
         guarded = self._run_guarded(code)
