@@ -206,21 +206,21 @@ class AsyncioLoop:
 
     def _task(self, loop: Any, code: Any, **options: Any) -> asyncio.Task[Any]:
         """Make a task; what is Trio's in it is refused, and it cannot end the loop."""
-        task: asyncio.Task[Any] = asyncio.Task(self._guarded(code), loop=loop, **options)
+        task: asyncio.Task[Any] = asyncio.Task(self._guarded(code, loop), loop=loop, **options)
         # Of one that was cancelled before it began, this was never begun either.
         task.add_done_callback(lambda _: code.close())
         return task
 
-    def _guarded(self, code: Any) -> Coroutine[Any, Any, Any]:
-        guarded = self._run_guarded(code)
+    def _guarded(self, code: Any, loop: Any) -> Coroutine[Any, Any, Any]:
+        guarded = self._run_guarded(code, loop)
         # By which tasks are named to people.
         guarded.__qualname__ = getattr(code, "__qualname__", guarded.__qualname__)
         return guarded
 
     @trio.lowlevel.enable_ki_protection
-    async def _run_guarded(self, code: Any) -> Any:
+    async def _run_guarded(self, code: Any, loop: Any) -> Any:
         # Ctrl-C is for the main task: here it would strike whoever's callback runs.
-        return await on_asyncio(code)
+        return await on_asyncio(code, loop)
 
     # ---- from Trio
 

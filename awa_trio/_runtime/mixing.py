@@ -10,6 +10,7 @@ Source: ADR 0033.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from types import coroutine
@@ -32,12 +33,19 @@ OF_TRIO = (
     " handler is Trio's, or call that part of it with awa_trio.aio.trio(function, ...)"
 )
 
+#: asyncio's own, which trio-asyncio replaces.
+_running_loop: Callable[[], asyncio.AbstractEventLoop | None] = getattr(
+    asyncio.events, "_c__get_running_loop", asyncio.events._get_running_loop
+)
+
 #: How often a coroutine is told before it is closed: its cleanup may await, too.
 MOST_TOLD = 32
 
 
 @coroutine
-def on_asyncio(code: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def on_asyncio(
+    code: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
+) -> Generator[Any, Any, T]:
     """Run a coroutine on asyncio; what it awaits of Trio raises `WrongEventLoop` there.
 
     So does awaiting something of asyncio's inside a cancel scope or nursery of Trio's.
@@ -50,11 +58,17 @@ def on_asyncio(code: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     try:
         while True:
             scopes, nurseries = _scopes(), list(task.child_nurseries)
+            # As far as trio-asyncio is concerned this is known; not for those that had asyncio's own
+            # get_running_loop from it before, such as psycopg.
+            outside = _running_loop()
+            asyncio._set_running_loop(loop)
             try:
                 message = send(value)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+            finally:
+                asyncio._set_running_loop(outside)
             # asyncio's coroutines yield futures, or nothing at all.
             of_asyncio = message is None or hasattr(message, "_asyncio_future_blocking")
             if of_asyncio and _scopes() is scopes:
@@ -65,15 +79,15 @@ def on_asyncio(code: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
                     send, value = code.throw, error
                 continue
             told += 1
-            error = WrongEventLoop(OF_TRIO)
+            wrong = WrongEventLoop(OF_TRIO)
             strays += [each for each in task.child_nurseries if each not in nurseries]
-            send, value = code.throw, error
-            if _let_go(task, message, strays, error):
+            send, value = code.throw, wrong
+            if _let_go(task, message, strays, wrong):
                 # A nursery that waits for its children raises it itself; and leaves its scope.
                 send, value = code.send, outcome.Value(None)
             if told > MOST_TOLD:
                 code.close()
-                raise error
+                raise wrong
     finally:
         for stray in strays:
             with suppress(AttributeError, ValueError):
@@ -125,7 +139,11 @@ def _scopes() -> object:
 #: What asyncio says, in some version, of what runs where none of its loops does; and what Trio says
 #: of what one of its tasks has yielded.
 _COMPLAINTS: dict[type, tuple[str, ...]] = {
-    RuntimeError: ("no running event loop", "There is no current event loop"),
+    RuntimeError: (
+        "no running event loop",
+        "There is no current event loop",
+        "You're within a Trio environment.",
+    ),
     TypeError: ("trio.run received unrecognized yield message",),
 }
 

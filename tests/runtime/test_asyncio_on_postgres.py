@@ -112,3 +112,15 @@ async def test_a_job_is_completed_in_a_transaction_on_trios_side(dsn_of: str) ->
     async with rig_on(dsn_of, handler) as rig, rig.working():
         job = await rig.client.jobs.wait(await rig.enqueue())
         assert (job.state, await rig.follow_ups()) == (S.COMPLETED, [5])
+
+
+async def test_a_client_of_its_own_runs_on_asyncio_inside(migrated: str) -> None:
+    """psycopg took asyncio's functions before trio-asyncio replaced them."""
+
+    async def handler(job: awa.Job[Work]) -> None:
+        async with awa.connect(migrated) as client:
+            await client.enqueue(Next(6))
+
+    async with rig_on(migrated, handler) as rig, rig.working():
+        job = await rig.client.jobs.wait(await rig.enqueue())
+        assert (job.state, await rig.follow_ups()) == (S.COMPLETED, [6]), job.errors
