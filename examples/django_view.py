@@ -1,10 +1,10 @@
 """A view of Django's whose row and job commit together; all of the project in one file.
 
-Needs django. The handler is a function that may use the ORM: it runs in a thread of the worker.
-AWA_DSN=... python django_view.py
+The handler runs in a thread, and may use the ORM. Needs django. AWA_DSN=... python django_view.py
 """
 
 import os
+from typing import Any
 
 import django
 import trio
@@ -51,7 +51,7 @@ def welcome(job: awa.Job[Welcome]) -> None:
     connection.close()  # this thread's own
 
 
-@transaction.atomic
+@transaction.atomic  # type: ignore[untyped-decorator]
 def sign_up(request: HttpRequest, user: str) -> JsonResponse:
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO people (name) VALUES (%s)", [user])
@@ -71,9 +71,9 @@ async def work() -> None:
 
 if __name__ == "__main__":
     trio.run(awa.migrate)
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE IF NOT EXISTS people (name text, welcomed boolean)")
+    connection.cursor().execute("CREATE TABLE IF NOT EXISTS people (name text, welcomed bool)")
     browser = Client(raise_request_exception=False)
     for name in ("ada", "root"):
-        print(f"{name}: {browser.post(f'/sign-up/{name}').status_code}")
+        response: Any = browser.post(f"/sign-up/{name}")
+        print(f"{name}: {response.status_code}")
     trio.run(work)

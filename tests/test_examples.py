@@ -40,7 +40,7 @@ PRINTED = {
     "django_view": {"ada: 202", "root: 500", "welcome, ada"},
     "fastapi_producer": {
         "202 {'job': 1, 'new': True}",
-        "202 {'job': 1, 'new': False}",
+        "{'job': 1, 'new': False}",
         "{'state': 'available'}",
         "404",
     },

@@ -78,7 +78,8 @@ class _Link:
         """
         future = self.portal.start_task_soon(function)
         try:
-            return future.result()
+            result: R = future.result()
+            return result
         finally:
             future.cancel()  # Nothing, where it is done.
 
@@ -107,12 +108,12 @@ def _blocking(
 ) -> Callable[Concatenate[_Blocking[ClientT], P], R]:
     """Return a method that calls an asynchronous one, and waits for it."""
 
-    @functools.wraps(method)
-    def call(self: _Blocking[ClientT], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: _Blocking[ClientT], /, *args: P.args, **kwargs: P.kwargs) -> R:
         _refuse_event_loop()
         link, target = self._reach()
         return link.call(functools.partial(method, target, *args, **kwargs))
 
+    functools.update_wrapper(call, method)
     return call
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 import psycopg
 
@@ -21,31 +21,51 @@ from .._store.texts import Statement, enqueued_row, insertion_in_texts
 from .app import App
 from .joining import check_app, enqueue_on, in_a_sentence, prepare, prepare_many
 
-if TYPE_CHECKING:
-    import asyncpg
-    import asyncpg.pool
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.utils.connection import ConnectionProxy
-    from sqlalchemy.engine import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
+# What type checkers know each by. The classes themselves would be anything at all to them wherever a
+# library is not installed, or has no types.
 
-    SyncConnection: TypeAlias = (
-        psycopg.Connection[Any]
-        | Session
-        | scoped_session[Any]
-        | Connection
-        | BaseDatabaseWrapper
-        | ConnectionProxy
-    )
-    AwaitedConnection: TypeAlias = (
-        psycopg.AsyncConnection[Any]
-        | AsyncSession
-        | async_scoped_session[Any]
-        | AsyncConnection
-        | asyncpg.Connection
-        | asyncpg.pool.PoolConnectionProxy
-    )
+
+class _AsyncSqlAlchemy(Protocol):
+    """A session or connection of SQLAlchemy's that is awaited."""
+
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
+
+
+class _Asyncpg(Protocol):
+    """A connection of asyncpg's."""
+
+    def is_in_transaction(self) -> bool: ...
+
+
+class _AsyncpgPooled(Protocol):
+    """One that a pool has lent, which is a proxy without methods of its own."""
+
+    _holder: Any
+
+
+class _SqlAlchemy(Protocol):
+    """A session or connection of SQLAlchemy's."""
+
+    def begin_nested(self) -> Any: ...
+
+
+class _Django(Protocol):
+    """Django's connection."""
+
+    vendor: Any
+    in_atomic_block: Any
+
+
+class _DjangoProxy(Protocol):
+    """``django.db.connection``, which has what the thread's connection has."""
+
+    def __getattr__(self, item: Any, /) -> Any: ...
+
+
+SyncConnection: TypeAlias = psycopg.Connection[Any] | _SqlAlchemy | _Django | _DjangoProxy
+AwaitedConnection: TypeAlias = (
+    psycopg.AsyncConnection[Any] | _AsyncSqlAlchemy | _Asyncpg | _AsyncpgPooled
+)
 
 T = TypeVar("T")
 
@@ -56,15 +76,6 @@ _RunAsync: TypeAlias = Callable[[Statement], Awaitable[_Rows]]
 
 @overload
 def enqueue(
-    connection: SyncConnection,
-    args: object,
-    /,
-    *,
-    app: App | None = ...,
-    **options: Unpack[EnqueueOptions],
-) -> Enqueued: ...
-@overload
-def enqueue(
     connection: AwaitedConnection,
     args: object,
     /,
@@ -72,6 +83,15 @@ def enqueue(
     app: App | None = ...,
     **options: Unpack[EnqueueOptions],
 ) -> Coroutine[Any, Any, Enqueued]: ...
+@overload
+def enqueue(
+    connection: SyncConnection,
+    args: object,
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> Enqueued: ...
 def enqueue(
     connection: Any,
     args: object,
@@ -110,15 +130,6 @@ def enqueue(
 
 @overload
 def enqueue_many(
-    connection: SyncConnection,
-    jobs: Iterable[object],
-    /,
-    *,
-    app: App | None = ...,
-    **options: Unpack[EnqueueOptions],
-) -> list[Enqueued]: ...
-@overload
-def enqueue_many(
     connection: AwaitedConnection,
     jobs: Iterable[object],
     /,
@@ -126,6 +137,15 @@ def enqueue_many(
     app: App | None = ...,
     **options: Unpack[EnqueueOptions],
 ) -> Coroutine[Any, Any, list[Enqueued]]: ...
+@overload
+def enqueue_many(
+    connection: SyncConnection,
+    jobs: Iterable[object],
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> list[Enqueued]: ...
 def enqueue_many(
     connection: Any,
     jobs: Iterable[object],

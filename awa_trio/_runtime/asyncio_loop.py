@@ -212,10 +212,11 @@ class AsyncioLoop:
         return task
 
     def _guarded(self, code: Any, loop: Any) -> Coroutine[Any, Any, Any]:
-        guarded = self._run_guarded(code, loop)
+        guarded: Any = self._run_guarded(code, loop)
         # By which tasks are named to people.
         guarded.__qualname__ = getattr(code, "__qualname__", guarded.__qualname__)
-        return guarded
+        named: Coroutine[Any, Any, Any] = guarded
+        return named
 
     @trio.lowlevel.enable_ki_protection
     async def _run_guarded(self, code: Any, loop: Any) -> Any:
@@ -425,7 +426,8 @@ async def _captured(
     function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
 ) -> outcome.Outcome[Any]:
     """Call a function; whatever it raises is a value, so that asyncio does nothing with it."""
-    return await outcome.acapture(_called, function, args)
+    captured: outcome.Outcome[Any] = await outcome.acapture(_called, function, args)
+    return captured
 
 
 async def _called(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:

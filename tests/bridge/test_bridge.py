@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 import trio
 from attrs import frozen
+from django.db import connections as django_connections
 from psycopg.conninfo import make_conninfo
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -215,7 +216,7 @@ def test_what_only_leads_to_a_connection_is_refused_with_the_way() -> None:
     for anything, hint in (
         (engine, r"not Engine; take a connection from it, with engine\.begin\(\)"),
         (sessionmaker(engine), "not sessionmaker; open a session with it"),
-        (ways.connections, r"not ConnectionHandler; give one of them"),
+        (django_connections, r"not ConnectionHandler; give one of them"),
         (object(), "not object$"),
         (None, "not None$"),
         ("postgresql://", "not str$"),

@@ -693,7 +693,7 @@ async def test_what_happens_in_its_block_reaches_it_and_comes_out_again() -> Non
         assert caught.value is error
         assert made.log[1] is LookupError
         async with aio.opened(session(made := Session(), swallows=True)):
-            raise error
+            await fail(error)
         assert made.log[1] is LookupError
         with trio.move_on_after(5) as scope:
             async with aio.opened(session(made := Session())):
@@ -714,9 +714,13 @@ async def test_what_happens_in_its_block_reaches_it_and_comes_out_again() -> Non
     assert await rig.error(job_id) == ""
 
 
+async def fail(error: BaseException) -> None:
+    raise error
+
+
 @asynccontextmanager
 async def refuses() -> AsyncIterator[None]:
-    raise OSError("refused")
+    await fail(OSError("refused"))
     yield
 
 
