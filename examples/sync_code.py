@@ -10,6 +10,7 @@ from attrs import frozen
 import awa_trio as awa
 
 app = awa.App()
+app.queue("images", max_workers=1)
 jobs = awa.BlockingClient(app=app)  # opens nothing before the first call
 
 

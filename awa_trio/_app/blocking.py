@@ -57,7 +57,8 @@ class _Link:
         try:
             self._opened.result()
         except BaseException:
-            self._opened.cancel()  # Interrupted: then the thread closes what it has opened.
+            if not self._opened.cancel():  # Interrupted: the thread closes what it has opened.
+                self._thread.join()
             raise
 
     async def _serve(self) -> None:
