@@ -19,6 +19,7 @@ import sqlalchemy as sa
 import trio
 from attrs import frozen
 from django.db import connections as django_connections
+from django.db import transaction
 from psycopg.conninfo import make_conninfo
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -238,3 +239,53 @@ def test_nothing_is_imported_that_the_program_has_not() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_a_savepoint_that_is_rolled_back_drops_its_job_and_no_other(migrated: str) -> None:
+    def enqueue_in(connection: Any, savepoint: Any) -> None:
+        bridge.enqueue(connection, Ship(1))
+        with pytest.raises(LookupError), savepoint():
+            bridge.enqueue(connection, Ship(2))
+            raise LookupError
+        bridge.enqueue(connection, Ship(3))
+
+    with ways.engine(migrated) as engine, Session(engine) as session, session.begin():
+        enqueue_in(session, session.begin_nested)
+    with ways.django(migrated) as connection, transaction.atomic(using="awa"):
+        enqueue_in(connection, partial(transaction.atomic, using="awa"))
+    assert [job.args_json["order"] for job in stored(migrated)] == [1, 3, 1, 3]
+
+
+def test_what_a_user_lets_a_library_make_of_types_does_not_matter(migrated: str) -> None:
+    """Codecs of asyncpg's, row factories and adapters of psycopg's, strings that are not standard."""
+
+    async def main() -> None:
+        connection = await asyncpg.connect(**ways.for_asyncpg(migrated))
+        for name in ("json", "text", "timestamptz", "bytea"):
+            await connection.set_type_codec(
+                name,
+                schema="pg_catalog",
+                encoder=str,
+                decoder=lambda value: f"changed {value}",
+                format="text",
+            )
+        async with connection.transaction():
+            await connection.execute("SET LOCAL DateStyle TO 'German, DMY'")
+            await connection.execute("SET LOCAL TimeZone TO 'Asia/Kathmandu'")
+            answer = await bridge.enqueue(connection, Ship(0, HARD), app=app, **OPTIONS[1])
+            assert answer.inserted
+        await connection.close()
+
+    asyncio.run(main())
+    with ways.django(migrated) as connection, transaction.atomic(using="awa"):
+        with connection.cursor() as cursor:
+            for setting in ("standard_conforming_strings TO off", "bytea_output TO 'escape'"):
+                cursor.execute(f"SET LOCAL {setting}")
+            cursor.execute("SET LOCAL search_path TO pg_temp")
+        requests = [awa.EnqueueRequest(Ship(n, HARD)).options(**OPTIONS[1]) for n in (1, 2)]
+        bridge.enqueue_many(connection, requests, app=app)
+    jobs = stored(migrated)
+    assert {(job.run_at, job.queue, job.tags, job.args_json["note"]) for job in jobs} == {
+        (OPTIONS[1]["run_at"], OPTIONS[1]["queue"], tuple(OPTIONS[1]["tags"]), HARD)
+    }
+    assert len(jobs) == 3
