@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 import psycopg
@@ -51,7 +51,11 @@ def fresh_database(server: str, *, template: str | None = None) -> Iterator[str]
     try:
         yield name
     finally:
-        with psycopg.connect(server, autocommit=True) as connection:
+        # A server that has ended has taken it along.
+        with (
+            suppress(psycopg.OperationalError),
+            psycopg.connect(server, autocommit=True) as connection,
+        ):
             drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
             connection.execute(drop.format(sql.Identifier(name)))
 
