@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -124,3 +124,22 @@ async def test_a_client_of_its_own_runs_on_asyncio_inside(migrated: str) -> None
     async with rig_on(migrated, handler) as rig, rig.working():
         job = await rig.client.jobs.wait(await rig.enqueue())
         assert (job.state, await rig.follow_ups()) == (S.COMPLETED, [6]), job.errors
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["idle", "to be opened"])
+async def test_a_client_of_trios_is_called_on_trio(migrated: str, idle: bool) -> None:
+    async def handler(job: awa.Job[Work]) -> None:
+        with pytest.raises(awa.WrongEventLoop, match="asyncio"):
+            await other.enqueue(Next(1))
+        await aio.trio(other.enqueue, Next(7))
+
+    async with (
+        awa.connect(migrated) as other,
+        rig_on(migrated, handler, max_attempts=1) as rig,
+        rig.working(),
+        AsyncExitStack() as held,
+    ):
+        if not idle:
+            await held.enter_async_context(other._backend.connection())  # the only one it has
+        job = await rig.client.jobs.wait(await rig.enqueue())
+        assert (job.state, await rig.follow_ups()) == (S.COMPLETED, [7]), job.errors
