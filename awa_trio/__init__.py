@@ -21,6 +21,7 @@ from ._app.blocking import BlockingClient as BlockingClient
 from ._app.blocking import BlockingDeadLetters as BlockingDeadLetters
 from ._app.blocking import BlockingJobs as BlockingJobs
 from ._app.blocking import BlockingTransaction as BlockingTransaction
+from ._app.blocking import BlockingWorkers as BlockingWorkers
 from ._app.callbacks import Callbacks as Callbacks
 from ._app.checking import check as check
 from ._app.client import Client as Client

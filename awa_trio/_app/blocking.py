@@ -30,6 +30,7 @@ from .connect import connect
 from .connections import Opener
 from .dead_letters import DeadLetters
 from .joining import check_app
+from .workers import Workers
 
 ClientT = TypeVar("ClientT")
 P = ParamSpec("P")
@@ -138,6 +139,13 @@ class BlockingJobs(_Blocking[Jobs]):
     cancel = _blocking(Jobs.cancel)
     cancel_by_key = _blocking(Jobs.cancel_by_key)
     retry = _blocking(Jobs.retry)
+    count = _blocking(Jobs.count)
+    cancel_many = _blocking(Jobs.cancel_many)
+    retry_many = _blocking(Jobs.retry_many)
+    timeline = _blocking(Jobs.timeline)
+    explain = _blocking(Jobs.explain)
+    follow_ups = _blocking(Jobs.follow_ups)
+    origin = _blocking(Jobs.origin)
 
 
 @final
@@ -146,6 +154,7 @@ class BlockingDeadLetters(_Blocking[DeadLetters]):
 
     get = _blocking(DeadLetters.get)
     list = _blocking(DeadLetters.list)
+    count = _blocking(DeadLetters.count)
     retry = _blocking(DeadLetters.retry)
     retry_many = _blocking(DeadLetters.retry_many)
     purge = _blocking(DeadLetters.purge)
@@ -161,6 +170,13 @@ class BlockingCallbacks(_Blocking[Callbacks]):
     fail = _blocking(Callbacks.fail)
     retry = _blocking(Callbacks.retry)
     heartbeat = _blocking(Callbacks.heartbeat)
+
+
+@final
+class BlockingWorkers(_Blocking[Workers]):
+    """Look at workers: ``client.workers`` of a `BlockingClient`."""
+
+    list = _blocking(Workers.list)
 
 
 @final
@@ -194,8 +210,8 @@ class BlockingTransaction(_Blocking[Transaction]):
 class BlockingClient(_Blocking[Client]):
     """A client for code that is not asynchronous: puts jobs in, looks at them, cancels them.
 
-    The methods are those of `Client`, without ``await``; ``client.jobs``, ``client.dlq`` and
-    ``client.callbacks`` have theirs. Any thread may call them, and several at once. Each call
+    The methods are those of `Client`, without ``await``; ``client.jobs``, ``client.dlq``,
+    ``client.callbacks`` and ``client.workers`` have theirs. Any thread may call them, and several at once. Each call
     is bounded in time; one that Ctrl-C interrupts is cancelled.
 
     Nothing is opened before the first call. In a process that was forked afterwards the next
@@ -241,9 +257,11 @@ class BlockingClient(_Blocking[Client]):
         self.jobs = BlockingJobs(self._part(lambda client: client.jobs))
         self.dlq = BlockingDeadLetters(self._part(lambda client: client.dlq))
         self.callbacks = BlockingCallbacks(self._part(lambda client: client.callbacks))
+        self.workers = BlockingWorkers(self._part(lambda client: client.workers))
 
     enqueue = _blocking(Client.enqueue)
     enqueue_many = _blocking(Client.enqueue_many)
+    activity = _blocking(Client.activity)
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingTransaction]:
