@@ -11,11 +11,18 @@
 Private packages begin with ``_`` and are layers: `_core` decides, `_seam` says what a
 store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs,
 `_runtime` runs them, `_app` wires it all together. What users import is here, and in
-`awa_trio.callbacks`, `awa_trio.events`, `awa_trio.health`, `awa_trio.pg`, `awa_trio.telemetry` and
-`awa_trio.testing`.
+`awa_trio.aio`, `awa_trio.bridge`, `awa_trio.callbacks`, `awa_trio.events`, `awa_trio.health`,
+`awa_trio.pg`, `awa_trio.telemetry` and `awa_trio.testing`.
 """
 
 from ._app.app import App as App
+from ._app.blocking import BlockingCallbacks as BlockingCallbacks
+from ._app.blocking import BlockingClient as BlockingClient
+from ._app.blocking import BlockingDeadLetters as BlockingDeadLetters
+from ._app.blocking import BlockingJobs as BlockingJobs
+from ._app.blocking import BlockingSchedules as BlockingSchedules
+from ._app.blocking import BlockingTransaction as BlockingTransaction
+from ._app.blocking import BlockingWorkers as BlockingWorkers
 from ._app.callbacks import Callbacks as Callbacks
 from ._app.checking import check as check
 from ._app.client import Client as Client
@@ -25,6 +32,7 @@ from ._app.dead_letters import DeadLetters as DeadLetters
 from ._app.jobs import Jobs as Jobs
 from ._app.jobs import Many as Many
 from ._app.joining import enqueue as enqueue
+from ._app.joining import enqueue_many as enqueue_many
 from ._app.maintenance import StoragePart as StoragePart
 from ._app.maintenance import StorageStatus as StorageStatus
 from ._app.maintenance import migrate as migrate

@@ -730,7 +730,7 @@ async def test_a_client_speaks_utf8_whatever_is_asked_for(
 
 def test_a_connection_of_the_callers_that_lacks_a_character_says_so(migrated: str) -> None:
     with psycopg.connect(migrated, client_encoding="LATIN1") as connection:
-        with pytest.raises(awa.InvalidRequest, match="client_encoding, iso8859-1, lacks a"):
+        with pytest.raises(awa.InvalidRequest, match=r"client_encoding, .*lacks a"):
             awa.enqueue(connection, Resolve(1), queue="🎉")
         awa.enqueue(connection, Resolve(1))
     assert count(migrated) == 1

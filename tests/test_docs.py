@@ -43,8 +43,15 @@ def programs(page: Path) -> dict[str, str]:
 
 RUN = [page for page in PAGES if programs(page)]
 
-#: Pages that have pictures of Python: how the worker is built, files of pytest's, other queues.
-PICTURES = {"architecture.md", "testing.md", "from-procrastinate.md", "from-awa-pg.md"}
+#: Pages that have pictures of Python: how the worker is built, files of pytest's, other queues,
+#: transactions of other libraries (tests/bridge has them).
+PICTURES = {
+    "architecture.md",
+    "testing.md",
+    "from-procrastinate.md",
+    "from-awa-pg.md",
+    "producers.md",
+}
 
 
 @pytest.mark.parametrize("page", RUN, ids=[str(p.relative_to(ROOT)) for p in RUN])

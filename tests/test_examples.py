@@ -47,6 +47,22 @@ PRINTED = {
         "{'output': {'file': '320/cat.png'}, 'state': 'completed'}",
     },
     "webhook_wait": {"order 7: completed", "order 7 is on its way", "order 8: failed"},
+    "asyncio_inside": {"the larger one has 13 bytes"},
+    "django_view": {"ada: 202", "root: 500", "welcome, ada"},
+    "fastapi_producer": {
+        "202 {'job': 1, 'new': True}",
+        "{'job': 1, 'new': False}",
+        "{'state': 'available'}",
+        "404",
+    },
+    "sqlalchemy_session": {"shipping order 1", "shipping order 3", "shipping order 4"},
+    "sync_code": {
+        "cat.jpg at 200 pixels",
+        "dog.jpg at 100 pixels",
+        "refused: UniqueViolation",
+        "cat.jpg became cat.jpg.thumb",
+        "the other is cancelled",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 

@@ -37,6 +37,8 @@ LAYERS: dict[str, set[str]] = {
         "socket",
         "random",
         "secrets",
+        "asyncio",
+        "trio_asyncio",
     },
     "_app": {
         "_core",
@@ -50,9 +52,12 @@ LAYERS: dict[str, set[str]] = {
         "psycopg",
         "sniffio",
         "random",
+        "threading",
     },
     # Surfaces: public names only, but that testing may look inside.
     "pg": {"_pg"},
+    "aio": {"_runtime"},
+    "bridge": {"_app"},
     "events": {"_core"},
     "telemetry": {"events", "attrs", "time", "opentelemetry"},
     "testing": {
@@ -62,6 +67,7 @@ LAYERS: dict[str, set[str]] = {
         "_runtime",
         "_app",
         "pg",
+        "anyio",
         "attrs",
         "trio",
         "psycopg",

@@ -13,6 +13,8 @@ from typing import Any, cast
 import pytest
 
 import awa_trio
+import awa_trio.aio
+import awa_trio.bridge
 import awa_trio.callbacks
 import awa_trio.events
 import awa_trio.health
@@ -23,6 +25,8 @@ import awa_trio.testing.chaos
 
 MODULES = [
     awa_trio,
+    awa_trio.aio,
+    awa_trio.bridge,
     awa_trio.callbacks,
     awa_trio.events,
     awa_trio.health,
@@ -119,6 +123,7 @@ def test_nothing_asks_for_a_timeout(module: ModuleType, name: str) -> None:
 STORED_TIMEOUTS = {
     ("Job", "register_callback"),
     ("HandlerJob", "register_callback"),
+    ("BlockingCallbacks", "heartbeat"),
     ("Callbacks", "heartbeat"),
 }
 

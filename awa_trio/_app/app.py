@@ -61,6 +61,7 @@ class App:
         deadline: float | None = None,
         backoff: Backoff | None = None,
         args: Any = None,
+        asyncio: bool = False,
     ) -> Callable[[F], F]: ...
     def task(
         self,
@@ -74,6 +75,7 @@ class App:
         deadline: float | None = None,
         backoff: Backoff | None = None,
         args: Any = None,
+        asyncio: bool = False,
     ) -> F | Callable[[F], F]:
         """Register a handler for the jobs whose arguments its annotation names.
 
@@ -94,12 +96,14 @@ class App:
           backoff: returns the seconds before the next attempt, given the number of the one
               that failed; default, about ``2**attempt``, at most a day.
           args: the class of the arguments, where the annotation cannot be evaluated.
+          asyncio: whether the handler is a coroutine function of asyncio's; it then runs in an
+              asyncio loop inside the worker, see `awa_trio.aio`. Needs the extra ``asyncio``.
 
         Raises:
-          ConfigurationError: the handler is a generator, or its annotations do not name the
-              class of its arguments, and what else it takes; the kind or class is registered
-              twice, or cannot be stored; or a value is out of its range. Nothing was
-              registered.
+          ConfigurationError: the handler is a generator, or an ordinary function though
+              ``asyncio`` is set; its annotations do not name the class of its arguments, and
+              what else it takes; the kind or class is registered twice, or cannot be stored;
+              or a value is out of its range. Nothing was registered.
         """
         # Names of classes that are local to a function are only known to that function.
         local_names = dict(sys._getframe(1).f_locals)
@@ -126,7 +130,8 @@ class App:
                     defaults=KindDefaults(queue, priority, max_attempts, asked.args_type),
                     deadline=deadline,
                     backoff=backoff,
-                    in_thread=_runs_in_thread(handler),
+                    in_thread=_runs_in_thread(handler, asyncio),
+                    on_asyncio=asyncio,
                     requests=asked.requests,
                 )
             )
@@ -529,7 +534,9 @@ def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:
     )
 
 
-def _runs_in_thread(handler: Callable[..., Any]) -> bool:
+def _runs_in_thread(handler: Callable[..., Any], asyncio: object) -> bool:
+    if type(asyncio) is not bool:
+        raise ConfigurationError(f"asyncio={asyncio!r}: give True or False")
     function = written(handler)
     if _is_generator(function):
         raise ConfigurationError(
@@ -538,7 +545,13 @@ def _runs_in_thread(handler: Callable[..., Any]) -> bool:
     if inspect.iscoroutinefunction(function):
         return False
     # A decorator's ordinary function around a coroutine function returns its coroutine.
-    return not inspect.iscoroutinefunction(written(inspect.unwrap(function)))
+    in_thread = not inspect.iscoroutinefunction(written(inspect.unwrap(function)))
+    if in_thread and asyncio:
+        raise ConfigurationError(
+            f"handler {name_of_function(handler)} is an ordinary function, which runs in a thread:"
+            " make it async, or leave out asyncio=True"
+        )
+    return in_thread
 
 
 def _is_generator(function: Callable[..., Any]) -> bool:

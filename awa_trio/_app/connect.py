@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from .._core.arguments import check_type, check_whole
-from .._core.errors import ConfigurationError
+from .._core.errors import ConfigurationError, WrongEventLoop
 from .._core.observer import Observer
 from .._pg.pool import Pool
 from .._pg.pooler import pooled
@@ -83,6 +84,21 @@ async def _check_way(hearing: Opener, pool: Pool) -> None:
         )
 
 
+async def _open_at(home: str, opener: Opener) -> psycopg.AsyncConnection[Any]:
+    """Open a connection in the event loop that the client was connected in.
+
+    Raises:
+      WrongEventLoop: another runs here, and what it opened would be lent to tasks of that one.
+    """
+    here = current_library()
+    if here != home:
+        raise WrongEventLoop(
+            f"this client was connected on {home}, and {here} is running here; connect another,"
+            " or call it by way of awa_trio.aio"
+        )
+    return await opener()
+
+
 @asynccontextmanager
 async def connect(
     dsn: str = "",
@@ -120,7 +136,7 @@ async def connect(
       SchemaUnversioned: it has one that does not say its version.
       WrongEventLoop: neither Trio nor asyncio runs.
     """
-    current_library()
+    home = current_library()
     if app is not None:
         check_type("app", app, App, "an")
     check_whole("pool_size", pool_size, most=MOST_CONNECTIONS, error=ConfigurationError)
@@ -130,7 +146,8 @@ async def connect(
     opener = Opener.of(dsn, prepare=prepare)
     check_type("listen_dsn", listen_dsn, str)
     hearing = Opener.of(listen_dsn, prepare=False) if listen_dsn else None
-    async with Pool(opener, size=pool_size, name="the client's pool") as pool:
+    at_home = partial(_open_at, home, opener)
+    async with Pool(at_home, size=pool_size, name="the client's pool") as pool:
         try:
             async with pool.connection() as connection:
                 with in_time("connecting"):

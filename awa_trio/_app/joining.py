@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias, Unpack, cast, overload
+from typing import Any, TypeAlias, TypeVar, Unpack, cast, overload
 
 import psycopg
 
 from .._core.arguments import check_type
 from .._core.codec import Codec
-from .._core.errors import InvalidRequest
+from .._core.errors import InvalidRequest, SchemaMissing
 from .._core.job import PreparedInsert
 from .._core.jsontext import name_of
 from .._core.registry import Registry
@@ -22,6 +22,8 @@ from .._store.sql import enqueued, insertion
 from .app import App, registry_of
 
 _Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+T = TypeVar("T")
 
 #: Prepares requests of programs that have no app: kinds after their classes.
 _NO_APP = Registry()
@@ -75,35 +77,140 @@ def enqueue(
       InvalidRequest: the request breaks a rule; nothing was sent, the transaction goes on.
       UnknownKind: the app does not know the kind; likewise.
       TypeError: the connection is none, or the app is none.
+      SchemaMissing: the database has no ``awa`` schema; the transaction has failed.
       psycopg.Error: the database refused it, and the transaction with it.
+    """
+    check_app(app)
+    return enqueue_on(connection, [prepare(app, args, options)], lambda answers: answers[0])
+
+
+@overload
+def enqueue_many(
+    connection: psycopg.Connection[Any],
+    jobs: Iterable[object],
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> list[Enqueued]: ...
+
+
+@overload
+def enqueue_many(
+    connection: psycopg.AsyncConnection[Any],
+    jobs: Iterable[object],
+    /,
+    *,
+    app: App | None = ...,
+    **options: Unpack[EnqueueOptions],
+) -> Coroutine[Any, Any, list[Enqueued]]: ...
+
+
+def enqueue_many(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    jobs: Iterable[object],
+    /,
+    *,
+    app: App | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> list[Enqueued] | Coroutine[Any, Any, list[Enqueued]]:
+    """Enqueue many jobs in the caller's own transaction, by one statement.
+
+    On an asynchronous connection, of asyncio or Trio, the call is awaited; on a
+    synchronous one it is not.
+
+    Args:
+      connection: as for `enqueue`.
+      jobs: arguments or `EnqueueRequest`\\ s, each as for `enqueue`.
+      app: as for `enqueue`.
+      options: as for `enqueue`, for every job that is not an `EnqueueRequest`.
+
+    Returns:
+      What became of each, in order. Of several with one unique key the first is inserted,
+      and the others name it.
+
+    Raises:
+      InvalidRequest: one of the requests breaks a rule; nothing was sent.
+      UnknownKind: as `enqueue`.
+      TypeError: as `enqueue`; or the jobs are no list of them.
+      SchemaMissing: as `enqueue`.
+      psycopg.Error: as `enqueue`.
+    """
+    check_app(app)
+    return enqueue_on(connection, prepare_many(app, jobs, options), lambda answers: answers)
+
+
+def check_app(app: object) -> None:
+    """Refuse what is no app, nor None.
+
+    Raises:
+      TypeError: as it says.
     """
     if app is not None:
         check_type("app", app, App, "an")
-    prepared = prepare(app, args, options)
+
+
+def enqueue_on(
+    connection: _Connection, jobs: list[PreparedInsert], of: Callable[[list[Enqueued]], T]
+) -> T | Coroutine[Any, Any, T]:
+    """Insert jobs on a connection of either kind, and return what is wanted ``of`` the answers.
+
+    Raises:
+      TypeError: the connection is none.
+    """
     if isinstance(connection, psycopg.AsyncConnection):
-        return enqueue_prepared(connection, [prepared])
+        return _enqueue_async(connection, jobs, of)
     if not isinstance(connection, psycopg.Connection):
         raise TypeError(f"connection: give a psycopg connection, not {name_of(connection)}")
+    if not jobs:
+        return of([])
     cursor = StoreCursor(connection)
-    with _encoded(connection):
-        cursor.execute(*insertion([prepared], True), binary=True)
-    return enqueued(cursor.fetchall())[0]
+    with in_a_sentence():
+        cursor.execute(*insertion(jobs, True), binary=True)
+    return of(enqueued(cursor.fetchall()))
+
+
+async def _enqueue_async(
+    connection: psycopg.AsyncConnection[Any],
+    jobs: list[PreparedInsert],
+    of: Callable[[list[Enqueued]], T],
+) -> T:
+    return of(await enqueue_many_prepared(connection, jobs) if jobs else [])
 
 
 @contextmanager
-def _encoded(connection: _Connection) -> Iterator[None]:
-    """Say what a connection in another encoding than ours cannot say.
+def in_a_sentence() -> Iterator[None]:
+    """Say what a connection of the caller's cannot say, or a database cannot hold.
 
     Raises:
-      InvalidRequest: a name has a character that it lacks; nothing was sent.
+      InvalidRequest: a name has a character that the connection's encoding lacks; nothing
+          was sent.
+      SchemaMissing: the database has no ``awa`` schema.
     """
     try:
         yield
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            f"this connection's client_encoding, {connection.info.encoding}, lacks a character"
+            f"this connection's client_encoding, {error.encoding}, lacks a character"
             " of the job's names or tags; set it to UTF8"
         ) from error
+    except Exception as error:
+        if _sqlstate(error) == _INVALID_SCHEMA_NAME:
+            raise SchemaMissing from error
+        raise
+
+
+_INVALID_SCHEMA_NAME = psycopg.errors.InvalidSchemaName.sqlstate
+
+
+def _sqlstate(error: BaseException | None) -> str | None:
+    """The SQLSTATE of a driver's error, also inside that of a library around the driver."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state:
+            return str(state)
+        error = getattr(error, "orig", None) or error.__cause__
+    return None
 
 
 def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedInsert:
@@ -166,13 +273,6 @@ async def enqueue_many_prepared(
 ) -> list[Enqueued]:
     """Insert prepared jobs in the transaction that the connection is in."""
     cursor = AsyncStoreCursor(connection)
-    with _encoded(connection):
+    with in_a_sentence():
         await cursor.execute(*insertion(jobs, notify), binary=True)
     return enqueued(await cursor.fetchall())
-
-
-async def enqueue_prepared(
-    connection: psycopg.AsyncConnection[Any], jobs: list[PreparedInsert]
-) -> Enqueued:
-    """Insert one prepared job in the transaction that the connection is in."""
-    return (await enqueue_many_prepared(connection, jobs))[0]

@@ -50,6 +50,8 @@ class Task:
     """Its own delays between attempts; None for the usual ones."""
     in_thread: bool = False
     """Whether the handler is an ordinary function, to be run in a thread."""
+    on_asyncio: bool = False
+    """Whether it is a coroutine function of asyncio's, to be run in the worker's asyncio loop."""
     requests: Mapping[str, Any] = attrs.field(factory=dict)
     """The resources it gets besides its job, by parameter."""
 

@@ -40,6 +40,7 @@ from .._core.staging import Sealed, StagingBuffer
 from .._seam.values import Claimed
 from .enclosure import DID_NOT_RETURN, Enclosure
 from .job import Job, lend_nursery, output_of, progress_of
+from .mixing import in_a_sentence
 from .resources import Held
 
 logger = logging.getLogger("awa_trio.worker")
@@ -219,7 +220,8 @@ class Attempt:
                 async with held as given:
                     result = await enclosure.run(partial(handler, **given), job, keep=False)
         except BaseException as raised:
-            error = raised
+            # What a function in a thread says of asyncio is another matter.
+            error = in_a_sentence(raised) if self.thread_finished is None else raised
         now = trio.current_time()
         cut = self.cut_by(now)
         if cut is None and trio.current_effective_deadline() <= now:

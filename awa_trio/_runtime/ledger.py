@@ -43,6 +43,7 @@ from .._seam.errors import Rejected
 from .._seam.hearing import Answered, CutElsewhere, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .._seam.values import Held, Settled
+from .asyncio_loop import AsyncioLoop
 from .attempt import (
     Attempt,
     Handler,
@@ -136,6 +137,7 @@ class Ledger:
         self.counts = Counts()
         # They need the ledger to be made: set by `parts.assemble`.
         self.services: Services
+        self.asyncio: AsyncioLoop
         self.finalizer: Finalizer
         self.dispatcher: Dispatcher
         self.waits: Waits
@@ -247,6 +249,8 @@ class Ledger:
             function, held = self._resources.lend(task, job)
         if task.in_thread:
             function = self._in_thread(attempt, function)
+        elif task.on_asyncio:
+            function = self._on_asyncio(function)
         ended = await attempt.run(function, job, enclosure, held)
         if attempt.own_completion is OwnCompletion.COMMITTED:
             self._let_go(attempt)
@@ -276,6 +280,9 @@ class Ledger:
 
     def _in_thread(self, attempt: Attempt, function: Callable[..., object]) -> Handler:
         return lambda job, **given: attempt.in_thread(function, job, self._threads, given)
+
+    def _on_asyncio(self, function: Handler) -> Handler:
+        return lambda job, **given: self.asyncio.run(partial(function, job, **given))
 
     def settle(self, attempt: Attempt, ended: Ended, args: object = None) -> None:
         """Decide what an ending writes, and submit it. Never blocks."""

@@ -17,6 +17,7 @@ from .._core.registry import Registry
 from .._core.resources import Wiring
 from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
 from .._seam.protocol import WorkerStore
+from .asyncio_loop import AsyncioLoop, require_trio_asyncio
 from .completing import Completer
 from .dispatch import Dispatcher, Slots
 from .finalize import Finalizer
@@ -46,6 +47,7 @@ class Parts:
     progress: ProgressWriter
     resources: Resources
     waits: Waits
+    asyncio: AsyncioLoop
     sampler: Sampler | None
     """If there are observers."""
 
@@ -122,7 +124,15 @@ def assemble(
     )
     writer = ProgressWriter(store, ledger, timings)
     completer = Completer(store, planner, ledger, timings)
-    ledger.services = Services(writer.flush, completer.complete_in, waits.register, waits.wait)
+    ledger.asyncio = asyncio = AsyncioLoop(crashed)
+    if any(task.on_asyncio for task in registry.tasks.values()):
+        require_trio_asyncio()
+    ledger.services = Services(
+        asyncio.anywhere(writer.flush),
+        asyncio.not_there(completer.complete_in, "job.complete_in"),
+        asyncio.anywhere(waits.register),
+        asyncio.anywhere(waits.wait),
+    )
     ledger.finalizer = finalizer
     ledger.dispatcher = dispatcher
     upkeep = Upkeep(store, finalizer, planner, list(kinds), life.present_id, timings, retention)
@@ -133,5 +143,15 @@ def assemble(
         )
     firing = Firing(registry, store, life.present_id, timings, random, observers)
     return Parts(
-        life, dispatcher, ledger, finalizer, upkeep, firing, writer, resources, waits, sampler
+        life,
+        dispatcher,
+        ledger,
+        finalizer,
+        upkeep,
+        firing,
+        writer,
+        resources,
+        waits,
+        asyncio,
+        sampler,
     )

@@ -39,6 +39,7 @@ from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import Lasting, StoreError
 from .._seam.hearing import Disconnected, GotWork, News, Reconnected
 from .._seam.protocol import WorkerStore
+from .asyncio_loop import inside
 from .observing import Observers, said
 from .parts import assemble
 
@@ -248,7 +249,8 @@ class Worker:
                 sentry.start_soon(self._watch_caller, name="awa:sentry")
                 with trio.CancelScope(shield=True):
                     try:
-                        await self._serve(started)
+                        with inside(self._parts.asyncio):
+                            await self._serve(started)
                     except BaseException as error:
                         failure = _only(error)
                 sentry.cancel_scope.cancel()
@@ -308,10 +310,14 @@ class Worker:
                 )
                 async with trio.open_nursery() as finalizers:
                     finalizers.start_soon(self._service, "finalizer", self._parts.finalizer.run)
+                    finalizers.start_soon(
+                        self._service, "asyncio loop", self._parts.asyncio.serve
+                    )
                     try:
                         await self._parts.resources.hold(partial(self._work_watched, started))
                     except ResourceFailed as failure:
                         self._crashed(failure)
+                    self._parts.asyncio.close()
                     await self._hand_back()
                     self._parts.finalizer.close()
                 services.cancel_scope.cancel()

@@ -45,7 +45,7 @@ def columns(jobs: Sequence[PreparedInsert]) -> tuple[Any, ...]:
         arrays.int2s([job.priority for job in jobs]),
         arrays.int2s([job.max_attempts for job in jobs]),
         optional(arrays.jsons, [job.metadata for job in jobs]),
-        optional(arrays.texts, [_tags(job.tags) for job in jobs]),
+        optional(arrays.texts, [tags_text(job.tags) for job in jobs]),
         optional(arrays.timestamptzs, [job.run_at for job in jobs]),
         optional(arrays.byteas, [job.unique_key for job in jobs]),
         optional(arrays.int2s, [job.unique_states or None for job in jobs]),
@@ -64,7 +64,7 @@ def optional(
     return make(items) if any(item is not None for item in items) else None
 
 
-def _tags(tags: Iterable[str]) -> str | None:
+def tags_text(tags: Iterable[str]) -> str | None:
     """Return the text of a ``text[]``: arrays of arrays cannot be of unequal lengths."""
     quoted = [tag.replace("\\", "\\\\").replace('"', '\\"') for tag in tags]
     return '{"' + '","'.join(quoted) + '"}' if quoted else None

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar, final
 
+import anyio.lowlevel
 import attrs
 import trio
 
@@ -75,7 +76,7 @@ class _Script:
     async def register(self, _: Job[Any], timeout: float) -> str:
         seconds = check_timeout(timeout)
         with self._state.registering():
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
             made = RegisteredCallback(f"callback-{len(self.registered) + 1}", seconds)
             self.registered.append(made)
             self._state.token = made.token
@@ -85,7 +86,7 @@ class _Script:
         self._state.begin(token)
         answered = False
         try:
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
             if not self._answers:
                 raise RuntimeError(
                     "the handler waits for a callback that the test does not answer; give"
@@ -269,7 +270,7 @@ class HandlerJob(Job[ArgsT]):
 
 async def _flush(job: Job[Any]) -> None:
     """Nothing to write to: only what a handler that has ended is told."""
-    await trio.lowlevel.checkpoint()
+    await anyio.lowlevel.checkpoint()
     if job._buffer.sealed:
         raise LeaseLost("the attempt is over: its progress was not written")
 
@@ -279,14 +280,14 @@ async def _complete_in(
     job: Job[Any], connection: Any
 ) -> AsyncIterator[CompletionTransaction[Any]]:
     assert isinstance(job, HandlerJob)
-    await trio.lowlevel.checkpoint()
+    await anyio.lowlevel.checkpoint()
     if job._completed:
         raise InvalidTransition("this attempt has completed its job already")
     inserted: list[PreparedInsert] = []
     ids = itertools.count(1)
 
     async def insert(inserts: Sequence[PreparedInsert]) -> list[Enqueued]:
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         inserted.extend(inserts)
         return [Enqueued(next(ids), True) for _ in inserts]
 

@@ -15,6 +15,7 @@ from .._app.client import Client
 from .._app.connections import require_trio
 from .._core.job import JobDetails, JobState
 from .._core.settings import Retention, Timings
+from .._runtime.asyncio_loop import inside
 from .._runtime.attempt import Attempt
 from .._runtime.enclosure import Enclosure
 from .._runtime.observing import observers_or_none
@@ -219,15 +220,20 @@ async def _at_workbench(
                 nursery.start_soon(parts.ledger.reconcile, parts.life)
                 nursery.start_soon(time_out)
                 nursery.start_soon(hear)
+                nursery.start_soon(parts.asyncio.serve)
                 try:
                     await rescue()
-                    await parts.resources.hold(run)
+                    with inside(parts.asyncio):
+                        await parts.resources.hold(run)
                 except Exception as error:
                     # Our nursery is our business: what is raised comes out as it was.
                     crashes.append(error)
                 finally:
                     parts.finalizer.hurry(LAST_WORDS)
                     parts.finalizer.close()
+                    parts.asyncio.close()
+                    with trio.CancelScope(shield=True):
+                        await parts.asyncio.closed.wait()
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):

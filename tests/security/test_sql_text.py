@@ -15,7 +15,10 @@ SENDS = {"execute", "executemany", "stream", "copy", "send_query", "exec_", "_ro
 
 #: Where that is not a constant, and what it is. A name of a module's own, in capitals, is one.
 STATEMENTS = {
-    "_app/joining.py:enqueue": "one of two constants, and its parameters: `insertion`",
+    "_app/blocking.py:BlockingTransaction.execute.run": "the user's own statement",
+    "_app/bridging.py:_django.run": "one of two constants, places spelled: `insertion_in_texts`",
+    "_app/bridging.py:_on_sqlalchemy": "likewise",
+    "_app/joining.py:enqueue_on": "one of two constants, and its parameters: `insertion`",
     "_app/joining.py:enqueue_many_prepared": "likewise",
     "_pg/listener.py:Listener._listen": "LISTEN takes no parameters: sql.Identifier",
     "_pg/migrate.py:Schema.status": "the name of a schema, ours: `schema`",
@@ -38,6 +41,7 @@ MADE = {
     "_pg/migrate.py:Schema.engine_of": "likewise",
     "_pg/migrate.py:Schema.migrate": "likewise",
     "_store/sql.py:call": "the name of a function, ours, and numbers",
+    "_store/texts.py:_pieces": "the names of a function and of its parameters, ours, and types",
     "_pg/migrate.py:Schema.varied": "a pattern, which is looked for in files of ours",
     "_app/schema.py:read_status": "a message",
     "_runtime/worker.py:_ending": "a message",
