@@ -31,6 +31,7 @@ from ._app.maintenance import migrate as migrate
 from ._app.maintenance import schema_script as schema_script
 from ._app.maintenance import schema_status as schema_status
 from ._app.maintenance import storage_status as storage_status
+from ._app.queues import Queues as Queues
 from ._app.rights import Rights as Rights
 from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
@@ -60,6 +61,8 @@ from ._core.errors import InvalidTransition as InvalidTransition
 from ._core.errors import InvalidValue as InvalidValue
 from ._core.errors import JobNotFound as JobNotFound
 from ._core.errors import LeaseLost as LeaseLost
+from ._core.errors import QueueDraining as QueueDraining
+from ._core.errors import QueueFull as QueueFull
 from ._core.errors import ResourceFailed as ResourceFailed
 from ._core.errors import ScheduleNotFound as ScheduleNotFound
 from ._core.errors import SchemaError as SchemaError
@@ -88,6 +91,9 @@ from ._core.job import JobRow as JobRow
 from ._core.job import JobState as JobState
 from ._core.observer import Observer as Observer
 from ._core.progress import JobProgress as JobProgress
+from ._core.queues import QueueOverrides as QueueOverrides
+from ._core.queues import QueueStatus as QueueStatus
+from ._core.rates import Rate as Rate
 from ._core.request import EnqueueOptions as EnqueueOptions
 from ._core.request import EnqueueRequest as EnqueueRequest
 from ._core.results import Cancel as Cancel

@@ -10,7 +10,7 @@ import psycopg
 
 from .._core.arguments import check_type
 from .._core.codec import Codec
-from .._core.errors import InvalidRequest
+from .._core.errors import InvalidRequest, QueueDraining
 from .._core.job import PreparedInsert
 from .._core.jsontext import name_of
 from .._core.registry import Registry
@@ -18,6 +18,7 @@ from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.unique import UniqueOpts
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
+from .._store.failures import DRAINING
 from .._store.sql import enqueued, insertion
 from .app import App, registry_of
 
@@ -69,11 +70,12 @@ def enqueue(
           know are refused. Default: the kind is named after the class, the queue is
           ``default``.
       options: ``kind, queue, priority, max_attempts, tags, metadata, run_at, unique_opts,
-          ordering_key, deadline``.
+          ordering_key, limit_key, deadline``. A queue's ``max_depth`` is not looked at.
 
     Raises:
       InvalidRequest: the request breaks a rule; nothing was sent, the transaction goes on.
       UnknownKind: the app does not know the kind; likewise.
+      QueueDraining: somebody drains the queue; the transaction is lost.
       TypeError: the connection is none, or the app is none.
       psycopg.Error: the database refused it, and the transaction with it.
     """
@@ -85,20 +87,25 @@ def enqueue(
     if not isinstance(connection, psycopg.Connection):
         raise TypeError(f"connection: give a psycopg connection, not {name_of(connection)}")
     cursor = StoreCursor(connection)
-    with _encoded(connection):
+    with _said_plainly(connection):
         cursor.execute(*insertion([prepared], True), binary=True)
     return enqueued(cursor.fetchall())[0]
 
 
 @contextmanager
-def _encoded(connection: _Connection) -> Iterator[None]:
-    """Say what a connection in another encoding than ours cannot say.
+def _said_plainly(connection: _Connection) -> Iterator[None]:
+    """Say what a connection in another encoding than ours cannot say, and what we refuse.
 
     Raises:
       InvalidRequest: a name has a character that it lacks; nothing was sent.
+      QueueDraining: somebody drains the queue.
     """
     try:
         yield
+    except psycopg.Error as error:
+        if error.sqlstate != DRAINING:
+            raise
+        raise QueueDraining(error.diag.message_detail or "") from error
     except UnicodeEncodeError as error:
         raise InvalidRequest(
             f"this connection's client_encoding, {connection.info.encoding}, lacks a character"
@@ -166,7 +173,7 @@ async def enqueue_many_prepared(
 ) -> list[Enqueued]:
     """Insert prepared jobs in the transaction that the connection is in."""
     cursor = AsyncStoreCursor(connection)
-    with _encoded(connection):
+    with _said_plainly(connection):
         await cursor.execute(*insertion(jobs, notify), binary=True)
     return enqueued(await cursor.fetchall())
 

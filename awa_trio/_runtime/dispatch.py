@@ -116,7 +116,7 @@ class Slots:
         if not want.after:
             pause = max(WHOLE_EVERY, WHOLE_TIMES * seconds)
             self._whole_at = trio.current_time() + pause
-        last = {(job.kind, job.priority): job for job in jobs if job.ordering_key is None}
+        last = {(job.kind, job.priority): job for job in jobs if not job.apart}
         for lane, job in last.items():
             self._passed[lane] = Passed(*lane, job.raw_run_at, job.id)
         return True

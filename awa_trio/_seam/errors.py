@@ -57,5 +57,16 @@ class KeyTaken(StoreError):
         self.holder_id = holder_id
 
 
+class Draining(StoreError):
+    """A queue takes no more jobs; nothing was inserted."""
+
+    queue: str
+    """The queue."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue} is being drained")
+        self.queue = queue
+
+
 class Rejected(StoreError):
     """The database refuses this for good; trying again would not help."""

@@ -174,6 +174,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "schedule": job.schedule,
         "scheduled_for": iso(job.scheduled_for),
         "ordering_key": job.ordering_key,
+        "limit_key": job.limit_key,
         "unique_key": job.unique_key.hex() if job.unique_key else None,
         "deadline": job.deadline,
         "worker_id": job.worker_id,
@@ -466,6 +467,7 @@ def _print_facts(job: JobDetails) -> None:
         ("triggered by", triggered_by and f"job {triggered_by}"),
         ("schedule", job.schedule and f"{job.schedule}, for {iso(job.scheduled_for)}"),
         ("ordering key", job.ordering_key),
+        ("limit key", job.limit_key),
         ("unique key", job.unique_key.hex() if job.unique_key else None),
         ("metadata", metadata.replace("\n", " ") if metadata != "{}" else None),
         # Newlines in JSON stand between its parts, never in its strings.
