@@ -68,20 +68,17 @@ def _count_or_none(*, most: int) -> int | None:
     return attrs.field(default=None, validator=check, kw_only=True)
 
 
-def _rate() -> Rate | None:  # a field, as above
-    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if value is not None and not isinstance(value, Rate):
-            raise ConfigurationError(
-                f"{type(instance).__name__}({attribute.name}={shown(value)}):"
-                " give awa.Rate(count, per=seconds), a number of starts a second, or None for no"
-                " limit"
-            )
+def _to_rate(value: Any) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return Rate(value) if number else value
 
-    def convert(value: Any) -> Any:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return Rate(value) if number else value
 
-    return attrs.field(default=None, converter=convert, validator=check, kw_only=True)
+def _check_rate(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, Rate):
+        raise ConfigurationError(
+            f"{type(instance).__name__}({attribute.name}={shown(value)}):"
+            " give awa.Rate(count, per=seconds), a number of starts a second, or None for no limit"
+        )
 
 
 def _check_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
@@ -124,17 +121,23 @@ class QueueSettings:
     """Of the worker's ``max_workers``, so many are kept free for this queue: no other queue's
     jobs ever have them."""
 
-    rate: Rate | None = _rate()
+    rate: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
     """How fast its attempts may start, on all workers together; None for no limit."""
 
-    worker_rate: Rate | None = _rate()
+    worker_rate: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
     """How fast its attempts may start on each worker; None for no limit."""
 
     max_per_key: int | None = _count_or_none(most=100_000)
     """Attempts with one ``limit_key`` that run at once, on all workers together; None for no
     limit. One that waits for a callback in memory counts."""
 
-    rate_per_key: Rate | None = _rate()
+    rate_per_key: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
     """How fast attempts with one ``limit_key`` may start, on all workers together; None for no
     limit."""
 

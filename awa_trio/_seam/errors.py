@@ -57,7 +57,11 @@ class KeyTaken(StoreError):
         self.holder_id = holder_id
 
 
-class Draining(StoreError):
+class Rejected(StoreError):
+    """The database refuses this for good; trying again would not help."""
+
+
+class Draining(Rejected):
     """A queue takes no more jobs; nothing was inserted."""
 
     queue: str
@@ -66,7 +70,3 @@ class Draining(StoreError):
     def __init__(self, queue: str) -> None:
         super().__init__(f"queue {queue} is being drained")
         self.queue = queue
-
-
-class Rejected(StoreError):
-    """The database refuses this for good; trying again would not help."""

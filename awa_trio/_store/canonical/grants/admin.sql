@@ -3,3 +3,7 @@ GRANT UPDATE (queue, priority), DELETE ON awa.jobs TO :"role";
 
 -- To pause schedules, and to forget them.
 GRANT UPDATE (paused_at, cursor), DELETE ON awa.schedules TO :"role";
+
+-- To pause, drain and resume queues, and to override their settings.
+GRANT SELECT ON awa.queues TO :"role";
+GRANT INSERT (queue), UPDATE (paused_at, draining_since, overrides) ON awa.queues TO :"role";

@@ -14,9 +14,10 @@
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID; within a lane, in the order in which the transactions
 -- that appended them began to write. Jobs that are in awa.jobs come by way of awa.claim_rows,
--- which is this function of the canonical engine.
+-- which is this function of the canonical engine. Nothing of a queue that is paused, or has
+-- nothing left of its rate.
 --
--- Locks: the worker's row; the rows of the lanes it claims from, by kind and priority,
+-- Locks: the worker's row; as awa.let_pause; queues with limits, by name, and the rows of the lanes it claims from, by kind and priority,
 -- for as long as this takes; then as awa.claim_rows.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
@@ -28,7 +29,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -51,27 +52,48 @@ DECLARE
     lane record;
     claimed int;
     more int;
+    room int;
+    has_rate boolean;
 BEGIN
     PERFORM awa.lock_worker(worker);
+    PERFORM awa.let_pause();
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
          WHERE u.most > 0
+         ORDER BY u.queue COLLATE "C"
     LOOP
+        SELECT r.room, r.has_rate INTO room, has_rate
+          FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
+        CONTINUE WHEN room <= 0;
+        claimed := 0;
         SELECT array_agg(l.segment), array_agg(l.kind), array_agg(l.priority)
           INTO lane_segments, lane_kinds, lane_priorities
           FROM awa.ready_lanes(wanted.queue, kinds) AS l;
         waiting := EXISTS (SELECT FROM awa.jobs AS j
                             WHERE j.queue = wanted.queue AND j.ordering_key IS NULL
+                              AND j.limit_key IS NULL
                               AND j.state IN ('available', 'scheduled', 'retryable'))
                 OR EXISTS (SELECT FROM awa.jobs AS j
                             WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable'))
+                OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.known_due
+                              AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable'))
+                OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND NOT j.known_due
+                              AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
                               AND j.state IN ('available', 'scheduled', 'retryable'));
         IF lane_kinds IS NULL THEN
             IF waiting THEN
                 RETURN QUERY SELECT * FROM awa.claim_rows(
-                    worker, ARRAY[wanted.queue], ARRAY[wanted.most], ARRAY[wanted.deadline],
-                    ARRAY[wanted.ageing], kinds, kind_deadlines);
+                    worker, ARRAY[wanted.queue], ARRAY[room], ARRAY[wanted.deadline],
+                    ARRAY[wanted.ageing], kinds, kind_deadlines, room_is_given => true);
+                GET DIAGNOSTICS claimed = ROW_COUNT;
+            END IF;
+            IF has_rate AND claimed > 0 THEN
+                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
             END IF;
             CONTINUE;
         END IF;
@@ -81,8 +103,12 @@ BEGIN
             RETURN QUERY
             SELECT * FROM awa.take(
                    worker, lane_segments[1], wanted.queue, lane_kinds[1], lane_priorities[1],
-                   wanted.most,
+                   room,
                    coalesce(kind_deadlines[array_position(kinds, lane_kinds[1])], wanted.deadline));
+            GET DIAGNOSTICS claimed = ROW_COUNT;
+            IF has_rate AND claimed > 0 THEN
+                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+            END IF;
             CONTINUE;
         END IF;
         IF waiting THEN
@@ -107,16 +133,16 @@ BEGIN
                                    l.segment, wanted.queue, l.kind, l.priority) AS c
                              CROSS JOIN LATERAL awa.lane_ahead(
                                    l.segment, wanted.queue, l.kind, l.priority, c.xid, c.id,
-                                   c.open_xids, c.open_ids, wanted.most) AS a
+                                   c.open_xids, c.open_ids, room) AS a
                              UNION ALL
                             SELECT NULL, NULL, NULL, r.run_at, r.id, r.priority
                               FROM awa.first_rows(
-                                   wanted.queue, kinds, wanted.most, wanted.ageing, at) AS r
+                                   wanted.queue, kinds, room, wanted.ageing, at) AS r
                              WHERE waiting
                             ) AS w (segment, kind, priority, run_at, id, own_priority)
                          ORDER BY awa.aged(w.own_priority, at - w.run_at, wanted.ageing),
                                   w.run_at, w.id
-                         LIMIT wanted.most) AS w
+                         LIMIT room) AS w
                  GROUP BY w.segment, w.kind, w.priority) AS n;
         RETURN QUERY
         SELECT t.*
@@ -131,7 +157,7 @@ BEGIN
                   FROM unnest(ARRAY[row_limit]) AS l (most)
                  CROSS JOIN LATERAL awa.claim_rows(
                        worker, ARRAY[wanted.queue], ARRAY[l.most], ARRAY[wanted.deadline],
-                       ARRAY[wanted.ageing], kinds, kind_deadlines) AS r
+                       ARRAY[wanted.ageing], kinds, kind_deadlines, room_is_given => true) AS r
                  WHERE l.most > 0) AS t
          ORDER BY awa.aged(t.priority, at - t.run_at, wanted.ageing), t.run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
@@ -145,15 +171,18 @@ BEGIN
                        WITH ORDINALITY AS l (segment, kind, priority, number)
                  ORDER BY l.priority, l.number
             LOOP
-                EXIT WHEN claimed >= wanted.most;
+                EXIT WHEN claimed >= room;
                 RETURN QUERY
                 SELECT * FROM awa.take(
                        worker, lane.segment, wanted.queue, lane.kind, lane.priority,
-                       wanted.most - claimed,
+                       room - claimed,
                        coalesce(kind_deadlines[array_position(kinds, lane.kind)], wanted.deadline));
                 GET DIAGNOSTICS more = ROW_COUNT;
                 claimed := claimed + more;
             END LOOP;
+        END IF;
+        IF has_rate AND claimed > 0 THEN
+            PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
         END IF;
     END LOOP;
 END
