@@ -550,6 +550,21 @@ def worker_queues(
     return chosen
 
 
+def declared_queues(
+    app: App,
+    queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None,
+    chosen: Mapping[str, QueueSettings],
+) -> dict[str, QueueSettings]:
+    """Return those of a worker's queues whose settings somebody has set: the app, or its caller."""
+    given = queues if isinstance(queues, Mapping) else {}
+    set_by_app = registry_of(app).queues
+    return {
+        name: settings
+        for name, settings in chosen.items()
+        if name in set_by_app or isinstance(given.get(name), QueueSettings)
+    }
+
+
 def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:
     if isinstance(args_type, type) and args_type is not dict and not typing.get_args(args_type):
         return kind_of(args_type)

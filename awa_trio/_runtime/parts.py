@@ -27,6 +27,7 @@ from .observing import Observers
 from .planner import Planner
 from .progress import ProgressWriter
 from .resources import Resources
+from .steering import Steering
 from .sampling import Sampler
 from .schedules import Firing
 from .upkeep import Upkeep
@@ -46,6 +47,7 @@ class Parts:
     progress: ProgressWriter
     resources: Resources
     waits: Waits
+    steering: Steering
     sampler: Sampler | None
     """If there are observers."""
 
@@ -62,6 +64,8 @@ def assemble(
     wiring: Wiring,
     crashed: Callable[[BaseException], None],
     max_waiting: int = MAX_WAITING,
+    cap: int | None = None,
+    declared: Mapping[str, QueueSettings] | None = None,
     observers: Observers | None = None,
     listening: Callable[[], bool] = lambda: False,
 ) -> Parts:
@@ -78,6 +82,8 @@ def assemble(
       wiring: the resources it opens.
       crashed: told of what must bring the worker down.
       max_waiting: attempts that may wait for callbacks at once.
+      cap: attempts of all queues together that may run at once.
+      declared: of the queues, those whose settings somebody has set.
       observers: told of what happens.
       listening: whether the worker hears of new jobs at this moment.
     """
@@ -108,8 +114,14 @@ def assemble(
         timings=timings,
         random=random,
         max_waiting=max_waiting,
+        cap=cap,
         observers=observers,
     )
+
+    def resized() -> None:
+        threads.total_tokens = max(1, sum(s.settings.max_workers for s in slots))
+
+    steering = Steering(store, dispatcher, queues, declared or {}, timings, resized)
     ledger.waits = waits = Waits(
         store,
         timings,
@@ -133,5 +145,15 @@ def assemble(
         )
     firing = Firing(registry, store, life.present_id, timings, random, observers)
     return Parts(
-        life, dispatcher, ledger, finalizer, upkeep, firing, writer, resources, waits, sampler
+        life,
+        dispatcher,
+        ledger,
+        finalizer,
+        upkeep,
+        firing,
+        writer,
+        resources,
+        waits,
+        steering,
+        sampler,
     )

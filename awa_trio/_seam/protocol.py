@@ -508,7 +508,9 @@ class Scheduling(Protocol):
 class Flow(Protocol):
     """What is said about queues while they are used, by people and by those that use them."""
 
-    async def list_queues(self, queues: Sequence[str] | None, most: int) -> Sequence[QueueStatus]:
+    async def list_queues(
+        self, queues: Sequence[str] | None, most: int
+    ) -> Sequence[QueueStatus]:
         """How queues are, by name.
 
         Args:

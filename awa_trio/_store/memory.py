@@ -1071,7 +1071,9 @@ class MemoryStore:
 
     # ---- flow
 
-    async def list_queues(self, queues: Sequence[str] | None, most: int) -> Sequence[QueueStatus]:
+    async def list_queues(
+        self, queues: Sequence[str] | None, most: int
+    ) -> Sequence[QueueStatus]:
         """See `_seam.protocol.Flow`."""
         await anyio.lowlevel.checkpoint()
         live: dict[str, list[JobDetails]] = {}

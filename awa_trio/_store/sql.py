@@ -539,7 +539,6 @@ class SqlStore:
         rows = await self._rows(LIST, (*_sort(wanted), before_id, Int4(most)))
         return [_details(row) for row in rows]
 
-
     # ---- flow
 
     async def list_queues(
