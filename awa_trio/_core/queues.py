@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -93,16 +94,7 @@ def check_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigurationError(
             f"{unknown[0]}: this cannot be overridden; what can: {', '.join(OVERRIDABLE)}"
         )
-    # Each alone: a minimum may be above what the defaults allow.
-    checked = {
-        name: getattr(
-            QueueSettings(**{"max_workers": 100_000, name: value})
-            if name == "min_workers"
-            else QueueSettings(**{name: value}),
-            name,
-        )
-        for name, value in given.items()
-    }
+    checked = {name: _checked(name, value) for name, value in given.items()}
     return {name: _to_json(value) for name, value in checked.items()}
 
 
@@ -114,13 +106,30 @@ def settings_to_json(settings: QueueSettings) -> dict[str, Any]:
 
 
 def read_settings(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings or overrides from JSON; those that this release does not know are left out."""
+    """Return settings or overrides from JSON.
+
+    Left out is what this release does not know, or no queue can have: whoever put it there by hand
+    must not bring a worker down.
+    """
     known = {attribute.name for attribute in attrs.fields(QueueSettings)}
-    return {
-        name: Rate.from_json(value) if name in _RATES and value is not None else value
-        for name, value in kept.items()
-        if name in known
-    }
+    found = {}
+    for name, value in kept.items():
+        if name in known:
+            with suppress(ConfigurationError, TypeError, KeyError, ValueError):
+                rate = name in _RATES and value is not None
+                found[name] = _checked(name, Rate.from_json(value) if rate else value)
+    return found
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return one setting as settings have it.
+
+    Raises:
+      ConfigurationError: no queue can have it.
+    """
+    # A minimum alone may be above what the default allows.
+    others = {"max_workers": 100_000} if name == "min_workers" else {}
+    return getattr(QueueSettings(**{**others, name: value}), name)
 
 
 def overridden(settings: QueueSettings, overrides: Mapping[str, Any]) -> QueueSettings:

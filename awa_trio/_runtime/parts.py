@@ -27,9 +27,9 @@ from .observing import Observers
 from .planner import Planner
 from .progress import ProgressWriter
 from .resources import Resources
-from .steering import Steering
 from .sampling import Sampler
 from .schedules import Firing
+from .steering import Steering
 from .upkeep import Upkeep
 from .waits import Waits
 

@@ -5,18 +5,14 @@ Pauses, and limits of all workers together, are not its business: each claim obe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 import trio
 
-from .._core.errors import ConfigurationError
 from .._core.queues import overridden, read_settings, settings_to_json
 from .._core.settings import QueueSettings, Timings
 from .._seam.protocol import Flow
 from .dispatch import RARER, Dispatcher
-
-logger = logging.getLogger("awa_trio.worker")
 
 
 class Steering:
@@ -79,12 +75,7 @@ class Steering:
             said = await self._store.overrides(list(self._queues))
         changed = False
         for queue, own in self._queues.items():
-            try:
-                settings = overridden(own, read_settings(said.get(queue, {})))
-            except (ConfigurationError, TypeError, ValueError, KeyError) as error:
-                # Put there by hand.
-                logger.warning("queue %s: its overrides make no sense: %s", queue, error)
-                continue
+            settings = overridden(own, read_settings(said.get(queue, {})))
             changed = self._dispatcher.set(queue, settings) or changed
         if changed:
             self._changed()

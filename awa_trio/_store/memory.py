@@ -114,9 +114,9 @@ class MemoryStore:
         return self._enqueue(jobs, notify)
 
     def _enqueue(self, jobs: Sequence[PreparedInsert], notify: bool) -> list[Enqueued]:
-        for job in jobs:
-            if self._book.draining(job.queue):
-                raise Draining(job.queue)
+        for queue in sorted({job.queue for job in jobs}):
+            if self._book.draining(queue):
+                raise Draining(queue)
         answers = []
         for job in jobs:
             holder = self._holder(job)
@@ -229,7 +229,7 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         self._check(worker)
         claimed = []
-        for want in wants:
+        for want in sorted(wants, key=lambda want: want.queue):
             now = self._now()
             due = [row for row in self._startable([want.queue], kinds) if row.run_at <= now]
             due.sort(key=lambda row: (_aged(row, now, want.ageing), row.run_at, row.id))

@@ -19,7 +19,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails, StoragePart, TimelineEntry, UndecodableArgs
+from .. import (
+    JobDetails,
+    JobState,
+    QueueStatus,
+    StoragePart,
+    TimelineEntry,
+    UndecodableArgs,
+)
 
 
 class _Output(Console):
@@ -315,6 +322,37 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Ta
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def print_queues(queues: Sequence[QueueStatus]) -> None:
+    """Print queues as a table."""
+    states = ("available", "scheduled", "retryable", "running", "waiting_external")
+    print_table(
+        "no queues",
+        ("queue", "", *(state.replace("_external", "") for state in states), "oldest"),
+        [
+            (
+                cell(queue.name),
+                _said_of(queue),
+                *(f"{queue.counts[JobState(state)]:,}" for state in states),
+                "" if queue.oldest is None else f"{queue.oldest:,.0f} s",
+            )
+            for queue in queues
+        ],
+    )
+
+
+def _said_of(queue: QueueStatus) -> Text:
+    said = [
+        word
+        for word, is_so in (
+            ("paused", queue.paused),
+            ("draining", queue.draining),
+            ("overridden", bool(queue.overrides)),
+        )
+        if is_so
+    ]
+    return Text(", ".join(said), style=_COLOURS["retryable"])
 
 
 def print_parts(parts: Sequence[StoragePart]) -> None:
