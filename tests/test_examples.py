@@ -47,6 +47,11 @@ PRINTED = {
         "{'output': {'file': '320/cat.png'}, 'state': 'completed'}",
     },
     "webhook_wait": {"order 7: completed", "order 7 is on its way", "order 8: failed"},
+    "rate_limits": {
+        "12 calls, at most 2 at once per customer",
+        "not faster than the API allows",
+        "paused: nothing was called",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 
