@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json as jsons
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
+import attrs
 from cyclopts import App, Parameter
 
 from .. import Client, ConfigurationError, QueueStatus, Rate
-from .._core.queues import settings_to_json
 from ._errors import UsageError
 from ._options import Dsn, Json, connect_once
 from ._output import print_json_line, print_queues, say
@@ -206,9 +206,15 @@ def _facts(status: QueueStatus) -> dict[str, Any]:
         "draining_since": None
         if status.draining_since is None
         else status.draining_since.isoformat(),
-        "settings": None if status.settings is None else settings_to_json(status.settings),
-        "overrides": {
-            name: value.to_json() if isinstance(value, Rate) else value
-            for name, value in status.overrides.items()
-        },
+        "settings": None
+        if status.settings is None
+        else _plain(attrs.asdict(status.settings, recurse=False)),
+        "overrides": _plain(status.overrides),
+    }
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to_json() if isinstance(value, Rate) else value
+        for name, value in settings.items()
     }

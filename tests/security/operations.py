@@ -418,7 +418,7 @@ async def _(desk: Desk) -> None:
     )
 
 
-@operation("ask what is due", ROW_READERS, in_lanes=LOOKERS)
+@operation("ask what is due", LOOKERS)
 async def _(desk: Desk) -> None:
     await desk.store.next_due(["default"], ["plain"])
 

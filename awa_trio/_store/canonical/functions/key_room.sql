@@ -28,7 +28,8 @@ BEGIN
                  LIMIT max_per_key) AS held));
     END IF;
     IF rate IS NOT NULL AND most > 0 THEN
-        most := least(most, floor(awa.tokens(of_queue, of_key, rate, burst) + 1e-6)::int);
+        most := least(most, floor(
+            awa.tokens(of_queue, of_key, rate, burst, clock_timestamp()) + 1e-6)::int);
     END IF;
     RETURN greatest(most, 0);
 END

@@ -28,7 +28,7 @@ BEGIN
         PERFORM FROM awa.queues AS q WHERE q.queue = wanted_queue FOR NO KEY UPDATE;
         IF has_rate THEN
             room := least(most, floor(
-                awa.tokens(wanted_queue, '', known.rate, known.burst) + 1e-6)::int);
+                awa.tokens(wanted_queue, '', known.rate, known.burst, clock_timestamp()) + 1e-6)::int);
         END IF;
     END IF;
 END

@@ -36,7 +36,8 @@ BEGIN
               FROM unnest(known) AS k (kind)
              UNION ALL
             SELECT w.kind, k.hash, k.key, k.wrapped, w.steps - 1,
-                   awa.tokens(of_queue, k.key, limits.key_rate, limits.key_burst)
+                   awa.tokens(of_queue, k.key, limits.key_rate, limits.key_burst,
+                              clock_timestamp())
               FROM walk AS w
              CROSS JOIN LATERAL (
                    SELECT * FROM (

@@ -16,7 +16,8 @@ BEGIN
     SELECT q.paused_at, q.rate, q.burst INTO known FROM awa.queues AS q WHERE q.queue = of_queue;
     RETURN CASE WHEN known.paused_at IS NOT NULL THEN NULL
                 WHEN known.rate IS NULL THEN 0
-                ELSE greatest(0, (1 - awa.tokens(of_queue, '', known.rate, known.burst)) / known.rate)
+                ELSE greatest(0, (1 - awa.tokens(
+                         of_queue, '', known.rate, known.burst, clock_timestamp())) / known.rate)
                 END;
 END
 $$;

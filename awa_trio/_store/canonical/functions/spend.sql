@@ -21,7 +21,7 @@ DECLARE
 BEGIN
     INSERT INTO awa.buckets AS b (queue, limit_key, tokens, at)
     SELECT of_queue, s.key,
-           awa.tokens(of_queue, s.key, r.rate, r.burst) - s.count, at
+           awa.tokens(of_queue, s.key, r.rate, r.burst, at) - s.count, at
       FROM unnest(keys, counts) AS s (key, count)
       JOIN awa.queues AS q ON q.queue = of_queue
      CROSS JOIN LATERAL (
