@@ -216,10 +216,10 @@ class App:
             priority_ageing=priority_ageing,
             weight=weight,
             min_workers=min_workers,
-            rate=rate,  # type: ignore[arg-type]  # converted
-            worker_rate=worker_rate,  # type: ignore[arg-type]
+            rate=rate,
+            worker_rate=worker_rate,
             max_per_key=max_per_key,
-            rate_per_key=rate_per_key,  # type: ignore[arg-type]
+            rate_per_key=rate_per_key,
             max_depth=max_depth,
         )
 

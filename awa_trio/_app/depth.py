@@ -55,9 +55,9 @@ class Depths:
             if self._max_depth(queue) is None:
                 continue
             if when_full == "wait":
-                await self.wait(queue, count)
+                await self.wait(queue, count, taking=True)
             else:
-                limit = await self._look(queue, count)
+                limit = await self._look(queue, count, taking=True)
                 if limit is not None:
                     raise QueueFull(queue, limit)
 
@@ -68,15 +68,15 @@ class Depths:
             else registry_of(self._app).queue_settings(queue).max_depth
         )
 
-    async def wait(self, queue: str, count: int) -> None:
-        """Return when so many jobs may be enqueued."""
+    async def wait(self, queue: str, count: int, *, taking: bool = False) -> None:
+        """Return when so many jobs may be enqueued, or with ``taking`` will be."""
         pause, longest = LOOKS
-        while await self._look(queue, count) is not None:
+        while await self._look(queue, count, taking=taking) is not None:
             await anyio.sleep(pause)
             pause = min(2 * pause, longest)
 
-    async def _look(self, queue: str, count: int) -> int | None:
-        """Take room for jobs; return None, or the limit that leaves none."""
+    async def _look(self, queue: str, count: int, *, taking: bool) -> int | None:
+        """Find room for jobs, or take it; return None, or the limit that leaves none."""
         given = self._max_depth(queue)
         if given is None:
             await anyio.lowlevel.checkpoint()
@@ -84,7 +84,9 @@ class Depths:
         now = anyio.current_time()
         known = self._known.get(queue)
         if known is not None and (left := known.take(count, now)) is not None:
-            self._known[queue] = left
+            if taking:
+                self._known[queue] = left
+            await anyio.lowlevel.checkpoint()
             return None
         with public_errors("counting the jobs of a queue"):
             depth, limit = await self._store.depth(queue, given)
@@ -94,5 +96,5 @@ class Depths:
         if not found.fits(count):
             self._known.pop(queue, None)
             return limit
-        self._known[queue] = found.taken(count)
+        self._known[queue] = found.taken(count) if taking else found
         return None

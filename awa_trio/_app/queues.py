@@ -45,7 +45,7 @@ class Queues:
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         with public_errors("listing queues"):
-            return await self._store.list_queues(None, MOST_COUNTED)
+            return [*await self._store.list_queues(None, MOST_COUNTED)]
 
     async def get(self, queue: str) -> QueueStatus:
         """Read one queue; one that nobody has heard of is empty.

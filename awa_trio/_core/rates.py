@@ -22,7 +22,7 @@ MOST_PER = 366 * 86_400.0
 HAIR = 1e-6
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class Rate:
     """So many starts in so many seconds: ``Rate(10)`` is ten a second, ``Rate(300, per=60)`` five.
 
@@ -42,39 +42,26 @@ class Rate:
     """
 
     count: float
-    per: float = attrs.field(default=1.0, kw_only=True)
-    burst: int = attrs.field(kw_only=True)
+    per: float
+    burst: int
 
     def __init__(self, count: float, *, per: float = 1.0, burst: int | None = None) -> None:
         _check("count", count, MOST_COUNT)
         _check("per", per, MOST_PER)
+        if not 1 / MOST_PER <= count / per <= MOST_COUNT:
+            raise ConfigurationError(
+                f"Rate({shown(count)}, per={shown(per)}): give a rate from one a year to"
+                f" {MOST_COUNT:,.0f} a second"
+            )
         if burst is None:
             burst = max(1, math.floor(count / per / 10 + HAIR))
-        elif (
-            isinstance(burst, bool)
-            or not isinstance(burst, int)
-            or not 1 <= burst <= MOST_COUNT
-        ):
-            raise ConfigurationError(
-                f"Rate(burst={shown(burst)}): give a whole number from 1 to {MOST_COUNT:,.0f}"
-            )
-        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue]
-            float(count), per=float(per), burst=burst
-        )
+        _check_whole(burst)
+        self.__attrs_init__(float(count), float(per), burst)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def per_second(self) -> float:
         """Tokens a second."""
         return self.count / self.per
-
-    @classmethod
-    def coerce(cls, value: Rate | float) -> Rate:
-        """Return a rate, also for a number, which is one of so many a second.
-
-        Raises:
-          ConfigurationError: it is neither.
-        """
-        return value if isinstance(value, Rate) else cls(value)
 
     def to_json(self) -> dict[str, float]:
         """Return it as the database keeps it."""
@@ -84,6 +71,13 @@ class Rate:
     def from_json(cls, value: Any) -> Rate:
         """Return what `to_json` gave."""
         return cls(value["count"], per=value["per"], burst=int(value["burst"]))
+
+
+def _check_whole(burst: object) -> None:
+    if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= MOST_COUNT:
+        raise ConfigurationError(
+            f"Rate(burst={shown(burst)}): give a whole number from 1 to {MOST_COUNT:,.0f}"
+        )
 
 
 def _check(name: str, value: object, most: float) -> None:

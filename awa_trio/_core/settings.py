@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -65,7 +65,7 @@ def _count_or_none(*, most: int) -> int | None:
                 f" give a whole number from 1 to {most:,}, or None for no limit"
             )
 
-    return attrs.field(default=None, validator=check, kw_only=True)
+    return cast("int | None", attrs.field(default=None, validator=check, kw_only=True))
 
 
 def _to_rate(value: Any) -> Any:

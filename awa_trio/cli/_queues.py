@@ -92,8 +92,6 @@ async def _each(
     act: Callable[[Client, str], Awaitable[bool]],
     became: str,
 ) -> None:
-    if not names:
-        raise UsageError("say which: one queue or more")
     async with connect_once(dsn) as client:
         for name in names:
             new = await act(client, name)
@@ -167,10 +165,9 @@ def _setting(text: str) -> tuple[str, Any]:
         if value == "none":
             return name, None
         if "/" in value:
-            count, per, *burst = value.split("/")
-            [each] = burst or [None]
-            rate = Rate(float(count), per=float(per), burst=None if each is None else int(each))
-            return name, rate
+            count, per, *burst = value.split("/", 2)
+            each = int(burst[0]) if burst else None
+            return name, Rate(float(count), per=float(per), burst=each)
         return name, int(value) if value.isdecimal() else float(value)
     except ConfigurationError as error:
         raise UsageError(f"{text[:100]}: {error}") from None

@@ -26,8 +26,8 @@ CREATE TABLE awa.queues (
         ((coalesce(settings, '{}') || overrides) ->> 'max_per_key')::int) STORED,
     CONSTRAINT queues_whole CHECK (
         (rate IS NULL) = (burst IS NULL) AND (key_rate IS NULL) = (key_burst IS NULL)
-        AND coalesce(rate > 0 AND rate < 'infinity' AND burst >= 1, true)
-        AND coalesce(key_rate > 0 AND key_rate < 'infinity' AND key_burst >= 1, true)
+        AND coalesce(rate BETWEEN 1e-8 AND 1e6 AND burst BETWEEN 1 AND 1e6, true)
+        AND coalesce(key_rate BETWEEN 1e-8 AND 1e6 AND key_burst BETWEEN 1 AND 1e6, true)
         AND coalesce(max_per_key >= 1, true))
 );
 COMMENT ON COLUMN awa.queues.settings IS
