@@ -20,7 +20,7 @@ S = awa.JobState
 process = partial(worker_process, module="tests.runtime.flow_app")
 
 
-@pytest.mark.parametrize("engine", ["migrated", "segmented"])
+@pytest.mark.parametrize("engine", ["canonical", "segmented"])
 async def test_several_workers_keep_one_rate_and_reach_it(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -45,7 +45,7 @@ async def test_several_workers_keep_one_rate_and_reach_it(
 
 
 async def test_a_limit_by_key_holds_while_a_worker_is_killed_and_its_places_come_back(
-    migrated: str,
+    canonical: str,
 ) -> None:
     over: list[int] = []
     done = trio.Event()
@@ -56,17 +56,19 @@ async def test_a_limit_by_key_holds_while_a_worker_is_killed_and_its_places_come
             "SELECT max(n) FROM (SELECT count(*) AS n FROM awa.jobs WHERE queue = 'keyed'"
             " AND state = 'running' GROUP BY limit_key) AS k"
         )
-        async with await awa.pg.TrioConnection.connect(migrated, autocommit=True) as connection:
+        async with await awa.pg.TrioConnection.connect(
+            canonical, autocommit=True
+        ) as connection:
             while not done.is_set():
                 [(most,)] = await (await connection.execute(query)).fetchall()
                 over.append(most or 0)
 
-    async with awa.connect(migrated, app=app) as client:
+    async with awa.connect(canonical, app=app) as client:
         for key in "ab":
             await client.enqueue_many([Hold(n) for n in range(30)], limit_key=key)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            with process(migrated) as first, process(migrated):
+            with process(canonical) as first, process(canonical):
                 while not await client.jobs.list(state=S.COMPLETED, limit=1):
                     await trio.sleep(0.02)
                 first.send_signal(signal.SIGKILL)
@@ -76,9 +78,9 @@ async def test_a_limit_by_key_holds_while_a_worker_is_killed_and_its_places_come
     assert max(over) == MOST
 
 
-async def test_no_claim_that_comes_after_a_pause_gets_anything(migrated: str) -> None:
+async def test_no_claim_that_comes_after_a_pause_gets_anything(canonical: str) -> None:
     """Workers that claim as fast as they can; and at each pause a look at what they have got."""
-    async with awa.connect(migrated, app=app) as client:
+    async with awa.connect(canonical, app=app) as client:
         await client.queues.override("rated", rate=None)
         await client.enqueue_many([Start(n) for n in range(200)], queue="other")
         store = client._backend.store
@@ -96,7 +98,7 @@ async def test_no_claim_that_comes_after_a_pause_gets_anything(migrated: str) ->
             counts: list[Any] = []
             for _ in range(20):
                 await client.queues.pause("other")
-                with psycopg.connect(migrated, autocommit=True) as observer:
+                with psycopg.connect(canonical, autocommit=True) as observer:
                     query = "SELECT count(*) FROM awa.jobs WHERE state = 'running'"
                     before = observer.execute(query).fetchall()
                     await trio.sleep(0.01)

@@ -80,11 +80,14 @@ def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
-    """But what takes back its caller's own insert, with the names it uses fixed."""
+    """But what takes back its caller's own insert, and what counts; with their names fixed."""
     statement = re.sub(r"--.*", "", path.read_text())
     if path.stem == "take_back":
         assert "SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp" in statement
         assert "b.xid = pg_current_xact_id()" in statement
+    elif path.stem == "depth":
+        assert "STABLE SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp" in statement
+        assert "INOUT max_depth int, OUT due int" in statement
     else:
         assert "SECURITY DEFINER" not in statement
 
@@ -93,7 +96,7 @@ def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
 def test_every_name_is_qualified(path: Path) -> None:
     """Whatever the caller's search_path is, the tables are ours."""
     body = re.sub(r"--.*", "", path.read_text())
-    ours = "jobs unique_claims workers leaders segments"
+    ours = "jobs unique_claims workers leaders queues buckets segments"
     ours += " lane_jobs lane_claims lane_ends lane_turns lane_sweep lane_states"
     for table in ours.split():
         for found in re.finditer(rf"\b(?:FROM|JOIN|INTO|UPDATE|USING)\s+({table})\b", body):
