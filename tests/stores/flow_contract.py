@@ -256,6 +256,18 @@ class FlowContract(Steps):
         others = await self.enqueue(world, job(priority=4), job(limit_key="b", priority=4))
         assert [one.id for one in await self.claim(world, worker, 2)] == others
 
+    async def test_an_urgent_job_of_any_of_many_keys_is_the_next(self, world: World) -> None:
+        """However many jobs of others there are, and whether they have room or not."""
+        worker = await self.worker(world)
+        await self.enqueue(world, *[job(limit_key=str(n % 60), priority=3) for n in range(600)])
+        assert len(await self.claim(world, worker, 20)) == 20
+        for limits in ({}, {"max_per_key": 3}):
+            await self.override(world, **limits)
+            [urgent] = await self.enqueue(world, job(limit_key="59", priority=1))
+            claimed = await self.claim(world, worker, 20)
+            assert claimed[0].id == urgent
+            assert len(claimed) == 20
+
     async def test_a_job_with_both_keys_waits_for_both(self, world: World) -> None:
         await self.override(world, max_per_key=1)
         worker = await self.worker(world)

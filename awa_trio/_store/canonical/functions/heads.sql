@@ -35,7 +35,7 @@ BEGIN
                            per_key.key_burst)
                      UNION ALL
                     SELECT * FROM awa.limited_heads(
-                           wanted_queue, kinds, most, at, per_key.max_per_key, per_key.key_rate,
+                           wanted_queue, kinds, most, ageing, at, per_key.max_per_key, per_key.key_rate,
                            per_key.key_burst)) AS h) AS c
      WHERE c.limit_key IS NULL OR c.place <= c.room;
 END
