@@ -20,12 +20,14 @@ S = awa.JobState
 process = partial(worker_process, module="tests.runtime.flow_app")
 
 
-@pytest.mark.parametrize("engine", ["canonical", "segmented"])
+@pytest.mark.parametrize(
+    "engine", ["segmented", pytest.param("canonical", marks=pytest.mark.slow)]
+)
 async def test_several_workers_keep_one_rate_and_reach_it(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     dsn = request.getfixturevalue(engine)
-    count = 140
+    count = 100
     async with awa.connect(dsn, app=app) as client:
         with ExitStack() as stack:
             for _ in range(3):
@@ -64,11 +66,11 @@ async def test_a_limit_by_key_holds_while_a_worker_is_killed_and_its_places_come
                 over.append(most or 0)
 
     async with awa.connect(canonical, app=app) as client:
-        for key in "ab":
-            await client.enqueue_many([Hold(n) for n in range(30)], limit_key=key)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
             with process(canonical) as first, process(canonical):
+                for key in "ab":
+                    await client.enqueue_many([Hold(n) for n in range(30)], limit_key=key)
+                nursery.start_soon(watch)
                 while not await client.jobs.list(state=S.COMPLETED, limit=1):
                     await trio.sleep(0.02)
                 first.send_signal(signal.SIGKILL)

@@ -18,9 +18,6 @@
 -- ordering key at most the head starts, and only while none of that key runs; of those with one limit key no more than
 -- its queue allows.
 --
---   room_is_given   boolean             whether the caller has asked awa.room_in_queue, and will
---                                       take what is started from the queue's bucket
---
 -- Locks: the worker's row; as awa.let_pause; queues with limits, by name; the jobs, skipping those that anyone else has locked;
 -- for a job whose mask tells waiting from running, the claim of its unique key.
 -- A job that needs its key back for running, and finds it taken, is cancelled. One whose key
@@ -30,7 +27,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     ageings double precision[], kinds text[], kind_deadlines double precision[],
     after_queues text[] DEFAULT NULL, after_kinds text[] DEFAULT NULL,
     after_priorities smallint[] DEFAULT NULL, after_run_ats timestamptz[] DEFAULT NULL,
-    after_ids bigint[] DEFAULT NULL, room_is_given boolean DEFAULT false
+    after_ids bigint[] DEFAULT NULL
 ) RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
@@ -63,15 +60,15 @@ DECLARE
     started int;
     total int;
     has_rate boolean;
+    late boolean;
+    keyed boolean;
     room int;
     patience int;
     held bigint[];
     passed bigint[];  -- over, because an open transaction has their keys
 BEGIN
-    IF NOT room_is_given THEN
-        PERFORM awa.lock_worker(worker);
-        PERFORM awa.let_pause();
-    END IF;
+    PERFORM awa.lock_worker(worker);
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- As awa.let_pause.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
@@ -80,7 +77,7 @@ BEGIN
         at := clock_timestamp();
         room := wanted.most;
         has_rate := false;
-        IF NOT room_is_given THEN
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = wanted.queue) THEN
             SELECT r.room, r.has_rate INTO room, has_rate
               FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
             CONTINUE WHEN room <= 0;
@@ -97,21 +94,23 @@ BEGIN
               INTO lanes, lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids
               FROM awa.lanes(wanted.queue, kinds, after_queues, after_kinds, after_priorities,
                              after_run_ats, after_ids) AS l;
-            IF EXISTS (SELECT FROM awa.jobs AS j
-                        WHERE j.queue = wanted.queue
-                          AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
-                          AND j.state IN ('available', 'scheduled', 'retryable')
-                          AND NOT j.known_due AND j.run_at <= at) THEN
+            SELECT EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue
+                              AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
+                              AND j.state IN ('available', 'scheduled', 'retryable')
+                              AND NOT j.known_due AND j.run_at <= at),
+                   EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+                   OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.limit_key IS NOT NULL
+                              AND j.ordering_key IS NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+              INTO late, keyed;
+            IF late THEN
                 PERFORM awa.note_due(wanted.queue, at);
             END IF;
-            IF EXISTS (SELECT FROM awa.jobs AS j
-                        WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
-                          AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
-               OR EXISTS (SELECT FROM awa.jobs AS j
-                        WHERE j.queue = wanted.queue AND j.limit_key IS NOT NULL
-                          AND j.ordering_key IS NULL
-                          AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
-            THEN
+            IF late OR keyed THEN
                 SELECT array_agg(h.id), array_agg(h.kind), array_agg(h.priority),
                        array_agg(h.run_at), array_agg(h.run_lease)
                   INTO heads, head_kinds, head_priorities, head_run_ats, head_leases

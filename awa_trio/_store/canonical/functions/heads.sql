@@ -9,7 +9,7 @@
 -- Returns what awa.key_heads and awa.limited_heads do, and of each limit key no more together
 -- than it has room for, those first that would start first.
 --
--- Locks: none; where the queue has limits by key, the caller has its row.
+-- Locks: none; where the queue has limits by key, the caller has its row. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.heads(
     wanted_queue text, kinds text[], most int, ageing double precision, at timestamptz
 ) RETURNS TABLE (
@@ -17,7 +17,6 @@ CREATE OR REPLACE FUNCTION awa.heads(
 )
 LANGUAGE plpgsql STABLE ROWS 10
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -10,14 +10,13 @@
 -- Returns `most`, or less. Attempts that run, and those whose handlers wait in memory for a
 -- callback, are under way.
 --
--- Locks: none; the caller has the queue's row.
+-- Locks: none; the caller has the queue's row. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.key_room(
     of_queue text, of_key text, most int, max_per_key int, rate double precision,
     burst double precision
 ) RETURNS int
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     IF max_per_key IS NOT NULL THEN

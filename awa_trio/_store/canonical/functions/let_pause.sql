@@ -1,6 +1,6 @@
 -- let_pause: let whoever pauses a queue wait for this claim, or wait until the pause is there.
 --
--- Returns nothing. Whoever changes what is said of a queue takes the same lock alone
+-- Returns nothing. A claim does the same without calling this, which takes longer. Whoever changes what is said of a queue takes the same lock alone
 -- (awa.set_queue, awa.override_queue, awa.declare_queues): so it waits for the claims that may
 -- have read what it changes, and those after it read what it has changed.
 --

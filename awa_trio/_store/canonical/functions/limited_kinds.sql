@@ -5,11 +5,10 @@
 --
 -- Returns those of them that do, in order.
 --
--- Locks: none. Steps from kind to kind.
+-- Locks: none. Steps from kind to kind. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.limited_kinds(wanted_queue text, kinds text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     here text := '';

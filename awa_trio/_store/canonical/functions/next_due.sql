@@ -16,24 +16,41 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    name text;
+    wait double precision;
+    due timestamptz;
+    soonest double precision;
 BEGIN
-    RETURN (
-        SELECT min(greatest(extract(epoch FROM w.run_at - clock_timestamp())::float8, s.seconds, 0))
-          FROM unnest(queues) AS q (queue)
-         CROSS JOIN LATERAL awa.seconds_to_room(q.queue) AS s (seconds)
-         CROSS JOIN LATERAL (
-               SELECT l.after_run_at AS run_at FROM awa.lanes(q.queue, kinds) AS l
-                UNION ALL
-               (SELECT j.run_at FROM awa.jobs AS j
-                 WHERE j.queue = q.queue AND j.state IN ('available', 'scheduled', 'retryable')
-                   AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL) AND NOT j.known_due
-                 ORDER BY j.run_at LIMIT 1)
-                UNION ALL
-               SELECT h.run_at FROM awa.heads(q.queue, kinds, 1, 0, clock_timestamp()) AS h
-                UNION ALL
-               SELECT clock_timestamp() + make_interval(secs => k.seconds)
-                 FROM awa.seconds_to_key(q.queue, kinds) AS k (seconds)
-               ) AS w
-         WHERE s.seconds IS NOT NULL AND w.run_at IS NOT NULL);
+    FOREACH name IN ARRAY queues LOOP
+        wait := 0;
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = name) THEN
+            wait := awa.seconds_to_room(name);
+            CONTINUE WHEN wait IS NULL;
+        END IF;
+        due := least(
+            (SELECT min(l.after_run_at) FROM awa.lanes(name, kinds) AS l),
+            (SELECT j.run_at FROM awa.jobs AS j
+              WHERE j.queue = name AND j.state IN ('available', 'scheduled', 'retryable')
+                AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL) AND NOT j.known_due
+              ORDER BY j.run_at LIMIT 1));
+        IF EXISTS (SELECT FROM awa.jobs AS j
+                    WHERE j.queue = name AND j.ordering_key IS NOT NULL
+                      AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+           OR EXISTS (SELECT FROM awa.jobs AS j
+                    WHERE j.queue = name AND j.limit_key IS NOT NULL AND j.ordering_key IS NULL
+                      AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+        THEN
+            due := least(
+                due,
+                (SELECT min(h.run_at) FROM awa.heads(name, kinds, 1, 0, clock_timestamp()) AS h),
+                clock_timestamp() + make_interval(secs => awa.seconds_to_key(name, kinds)));
+        END IF;
+        IF due IS NOT NULL THEN
+            soonest := least(soonest, greatest(
+                extract(epoch FROM due - clock_timestamp())::double precision, wait, 0));
+        END IF;
+    END LOOP;
+    RETURN soonest;
 END
 $$;

@@ -9,13 +9,12 @@
 --
 -- Locks: of a queue with limits its row, until commit: of several claims that might exceed
 -- them together, each sees what those before it have started. Callers take queues in order
--- of their names, and have called awa.let_pause.
+-- of their names, and have called awa.let_pause. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.room_in_queue(
     wanted_queue text, most int, OUT room int, OUT has_rate boolean
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     known record;

@@ -8,11 +8,10 @@
 -- A key that has a token does not count, nor one with as many attempts under way as it may
 -- have. Looks at 1,000 keys, as awa.limited_heads does.
 --
--- Locks: none.
+-- Locks: none. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.seconds_to_key(of_queue text, kinds text[]) RETURNS double precision
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

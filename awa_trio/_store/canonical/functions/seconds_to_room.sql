@@ -4,11 +4,10 @@
 --
 -- Returns 0 if it may now; the seconds until its bucket has a token; null if it is paused.
 --
--- Locks: none.
+-- Locks: none. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.seconds_to_room(of_queue text) RETURNS double precision
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     known record;

@@ -9,12 +9,10 @@
 -- What comes in until now comes in before they are taken, and they have started before now: so
 -- however long a claim takes, no stretch of time has more starts than burst and rate allow.
 --
--- Locks: the caller has the queue's row.
+-- Locks: the caller has the queue's row. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.spend(of_queue text, keys text[], counts int[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     at timestamptz := clock_timestamp();

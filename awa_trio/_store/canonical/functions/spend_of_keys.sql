@@ -6,12 +6,11 @@
 --
 -- Returns nothing. Nothing is to be done where the queue has no rate by key.
 --
--- Locks: the caller has the queue's row.
+-- Locks: the caller has the queue's row. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.spend_of_keys(of_queue text, worker bigint, ids bigint[])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     keys text[];

@@ -9,13 +9,12 @@
 -- Returns how many, with fractions. A clock that was set back brings nothing in, and loses
 -- nothing.
 --
--- Locks: none.
+-- Locks: none. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.tokens(
     of_queue text, of_key text, rate double precision, burst double precision, now timestamptz
 ) RETURNS double precision
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN coalesce(

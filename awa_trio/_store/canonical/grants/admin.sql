@@ -8,4 +8,4 @@ GRANT UPDATE (paused_at, cursor), DELETE ON awa.schedules TO :"role";
 GRANT SELECT ON awa.queues TO :"role";
 GRANT INSERT (queue), UPDATE (paused_at, draining_since, overrides) ON awa.queues TO :"role";
 -- With old jobs go buckets that are full again.
-GRANT DELETE ON awa.buckets TO :"role";
+GRANT UPDATE (at), DELETE ON awa.buckets TO :"role";

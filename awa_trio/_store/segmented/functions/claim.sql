@@ -56,16 +56,20 @@ DECLARE
     has_rate boolean;
 BEGIN
     PERFORM awa.lock_worker(worker);
-    PERFORM awa.let_pause();
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- As awa.let_pause.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
          WHERE u.most > 0
          ORDER BY u.queue COLLATE "C"
     LOOP
-        SELECT r.room, r.has_rate INTO room, has_rate
-          FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
-        CONTINUE WHEN room <= 0;
+        room := wanted.most;
+        has_rate := false;
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = wanted.queue) THEN
+            SELECT r.room, r.has_rate INTO room, has_rate
+              FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
+            CONTINUE WHEN room <= 0;
+        END IF;
         claimed := 0;
         SELECT array_agg(l.segment), array_agg(l.kind), array_agg(l.priority)
           INTO lane_segments, lane_kinds, lane_priorities
@@ -89,11 +93,7 @@ BEGIN
             IF waiting THEN
                 RETURN QUERY SELECT * FROM awa.claim_rows(
                     worker, ARRAY[wanted.queue], ARRAY[room], ARRAY[wanted.deadline],
-                    ARRAY[wanted.ageing], kinds, kind_deadlines, room_is_given => true);
-                GET DIAGNOSTICS claimed = ROW_COUNT;
-            END IF;
-            IF has_rate AND claimed > 0 THEN
-                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+                    ARRAY[wanted.ageing], kinds, kind_deadlines);
             END IF;
             CONTINUE;
         END IF;
@@ -157,7 +157,7 @@ BEGIN
                   FROM unnest(ARRAY[row_limit]) AS l (most)
                  CROSS JOIN LATERAL awa.claim_rows(
                        worker, ARRAY[wanted.queue], ARRAY[l.most], ARRAY[wanted.deadline],
-                       ARRAY[wanted.ageing], kinds, kind_deadlines, room_is_given => true) AS r
+                       ARRAY[wanted.ageing], kinds, kind_deadlines) AS r
                  WHERE l.most > 0) AS t
          ORDER BY awa.aged(t.priority, at - t.run_at, wanted.ageing), t.run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
@@ -181,8 +181,14 @@ BEGIN
                 claimed := claimed + more;
             END LOOP;
         END IF;
-        IF has_rate AND claimed > 0 THEN
-            PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+        IF has_rate THEN
+            -- Rows have been accounted for by awa.claim_rows.
+            SELECT sum(upper(i.ids) - lower(i.ids)) INTO claimed
+              FROM awa.lane_claims AS c CROSS JOIN LATERAL unnest(c.ids) AS i (ids)
+             WHERE c.xid = pg_current_xact_id() AND c.queue = wanted.queue;
+            IF claimed > 0 THEN
+                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+            END IF;
         END IF;
     END LOOP;
 END

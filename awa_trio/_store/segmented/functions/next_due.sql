@@ -11,11 +11,22 @@ CREATE OR REPLACE FUNCTION awa.next_due(queues text[], kinds text[]) RETURNS dou
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    name text;
+    wait double precision;
+    soonest double precision;
 BEGIN
-    RETURN least(
-        (SELECT min(s.seconds) FROM unnest(queues) AS q (queue)
-          CROSS JOIN LATERAL awa.seconds_to_room(q.queue) AS s (seconds)
-          WHERE s.seconds IS NOT NULL AND EXISTS (SELECT FROM awa.ready_lanes(q.queue, kinds))),
-        awa.next_due_of_rows(queues, kinds));
+    FOREACH name IN ARRAY queues LOOP
+        CONTINUE WHEN NOT EXISTS (SELECT FROM awa.ready_lanes(name, kinds));
+        wait := 0;
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = name) THEN
+            wait := awa.seconds_to_room(name);
+        END IF;
+        IF wait = 0 THEN
+            RETURN 0;
+        END IF;
+        soonest := least(soonest, wait);
+    END LOOP;
+    RETURN least(soonest, awa.next_due_of_rows(queues, kinds));
 END
 $$;
