@@ -37,7 +37,7 @@ DECLARE
     holders bigint[];
     missing boolean;
 BEGIN
-    IF EXISTS (SELECT FROM awa.queues AS q WHERE q.draining_since IS NOT NULL) THEN
+    IF pg_sequence_last_value('awa.drains') > 0 THEN
         PERFORM awa.refuse_drained(queues);
     END IF;
     ids := ARRAY(SELECT nextval('awa.job_ids') FROM generate_series(1, cardinality(kinds)));

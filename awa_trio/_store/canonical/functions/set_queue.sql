@@ -31,6 +31,9 @@ BEGIN
            draining_since = CASE WHEN coalesce(draining, q.draining_since IS NOT NULL)
                                  THEN coalesce(q.draining_since, clock_timestamp()) END
      WHERE q.queue = of_queue;
+    IF draining THEN
+        PERFORM setval('awa.drains', 1);
+    END IF;
     IF NOT pausing THEN
         PERFORM pg_notify('awa:jobs', of_queue);
     END IF;

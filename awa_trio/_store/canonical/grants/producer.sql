@@ -6,4 +6,5 @@ GRANT INSERT (id, kind, queue, args, priority, max_attempts, metadata, tags, run
               unique_key, unique_states, ordering_key, limit_key, known_due, deadline)
     ON awa.jobs TO :"role";
 -- To see whether a queue takes jobs.
+GRANT SELECT ON SEQUENCE awa.drains TO :"role";
 GRANT SELECT (queue, draining_since) ON awa.queues TO :"role";

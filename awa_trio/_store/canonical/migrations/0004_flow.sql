@@ -35,8 +35,10 @@ COMMENT ON COLUMN awa.queues.settings IS
 COMMENT ON COLUMN awa.queues.overrides IS
     'What an operator has put in their place, until it is reset.';
 
--- Of most databases this has no entry: to look costs an enqueue next to nothing.
-CREATE INDEX queues_draining ON awa.queues (queue) WHERE draining_since IS NOT NULL;
+-- Whether a queue may be drained: 0 if none is. A sequence, because that is the cheapest thing
+-- for an enqueue to look at; and who drains a queue sets it before anybody can see the row.
+CREATE SEQUENCE awa.drains AS int MINVALUE 0 START WITH 0;
+SELECT setval('awa.drains', 0);
 
 -- What is left of rates: of a queue, where the key is empty, and of its limit keys. A bucket
 -- without a row is full. Only who has locked the queue's row writes one, once in a claim.
@@ -48,35 +50,40 @@ CREATE TABLE awa.buckets (
     PRIMARY KEY (queue, limit_key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 100);
 
+-- The cheapest condition comes first: an ordinary job is asked all of them when it is inserted.
 -- Jobs with a limit key wait apart, as those with an ordering key do: a million of one key
 -- that has nothing left must not lie at the head of a lane.
 DROP INDEX awa.jobs_waiting;
 CREATE INDEX jobs_waiting ON awa.jobs (queue, kind, priority, run_at, id)
-    WHERE state IN ('available', 'scheduled', 'retryable')
-          AND ordering_key IS NULL AND limit_key IS NULL;
+    WHERE ordering_key IS NULL AND limit_key IS NULL
+          AND state IN ('available', 'scheduled', 'retryable');
+
+DROP INDEX awa.jobs_by_ordering_key;
+CREATE INDEX jobs_by_ordering_key ON awa.jobs (queue, ordering_key, run_at, id)
+    WHERE ordering_key IS NOT NULL AND state IN ('available', 'scheduled', 'retryable');
 
 DROP INDEX awa.jobs_due_keys;
 CREATE INDEX jobs_due_keys ON awa.jobs (queue, kind, hashtext(ordering_key), ordering_key)
     WITH (deduplicate_items = off)
-    WHERE state IN ('available', 'scheduled', 'retryable') AND known_due
-          AND ordering_key IS NOT NULL;
+    WHERE ordering_key IS NOT NULL AND known_due
+          AND state IN ('available', 'scheduled', 'retryable');
 
 DROP INDEX awa.jobs_due_later;
 CREATE INDEX jobs_due_later ON awa.jobs (queue, run_at) WITH (deduplicate_items = off)
-    WHERE state IN ('available', 'scheduled', 'retryable') AND NOT known_due
-          AND (ordering_key IS NOT NULL OR limit_key IS NOT NULL);
+    WHERE (ordering_key IS NOT NULL OR limit_key IS NOT NULL) AND NOT known_due
+          AND state IN ('available', 'scheduled', 'retryable');
 
 -- Which limit keys have jobs that are due, and which of these is the next. By hash, as those
 -- of ordering keys are. A job with both keys waits by its ordering key.
 CREATE INDEX jobs_by_limit_key
     ON awa.jobs (queue, kind, hashtext(limit_key), limit_key, priority, run_at, id)
-    WHERE state IN ('available', 'scheduled', 'retryable') AND known_due
-          AND ordering_key IS NULL AND limit_key IS NOT NULL;
+    WHERE limit_key IS NOT NULL AND ordering_key IS NULL AND known_due
+          AND state IN ('available', 'scheduled', 'retryable');
 
 -- How many attempts of a limit key are under way: they are counted, not kept count of, so
 -- that whatever ends an attempt gives its place back.
 CREATE INDEX jobs_held_by_limit_key ON awa.jobs (queue, limit_key)
-    WHERE worker_id IS NOT NULL AND limit_key IS NOT NULL;
+    WHERE limit_key IS NOT NULL AND worker_id IS NOT NULL;
 
 COMMENT ON COLUMN awa.jobs.known_due IS
     'A job with an ordering key or a limit key that was due when it was inserted or moved, or'

@@ -32,8 +32,7 @@ BEGIN
             unique_states, ordering_key, deadline, limit_key, notify) AS r;
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM awa.queues AS q
-                WHERE q.queue = queue AND q.draining_since IS NOT NULL) THEN
+    IF pg_sequence_last_value('awa.drains') > 0 THEN
         PERFORM awa.refuse_drained(ARRAY[queue]);
     END IF;
     id := nextval('awa.job_ids');
