@@ -568,7 +568,8 @@ class SqlStore:
 
     async def overrides(self, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
         """See `_seam.protocol.Flow`."""
-        return dict(await self._rows(QUEUE_OVERRIDES, (arrays.texts(queues),)))
+        rows = await self._rows(QUEUE_OVERRIDES, (arrays.texts(queues),))
+        return {queue: json.loads(overrides) for queue, overrides in rows}
 
     async def depth(self, queue: str, max_depth: int) -> tuple[int, int | None]:
         """See `_seam.protocol.Flow`."""
@@ -759,12 +760,14 @@ def _status(row: Sequence[Any]) -> QueueStatus:
     queue, counts, oldest, paused_at, draining_since, settings, overrides = row
     return QueueStatus(
         name=queue,
-        counts={state: (counts or {}).get(state, 0) for state in LIVE},
+        counts={state: (json.loads(counts) if counts else {}).get(state, 0) for state in LIVE},
         oldest=oldest,
         paused_at=None if paused_at is None else instant(paused_at),
         draining_since=None if draining_since is None else instant(draining_since),
-        settings=None if settings is None else QueueSettings(**read_settings(settings)),
-        overrides=read_settings(overrides),
+        settings=None
+        if settings is None
+        else QueueSettings(**read_settings(json.loads(settings))),
+        overrides=read_settings(json.loads(overrides)),
     )
 
 

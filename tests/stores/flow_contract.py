@@ -261,8 +261,8 @@ class FlowContract(Steps):
         worker = await self.worker(world)
         await self.enqueue(world, *[job(limit_key=str(n % 60), priority=3) for n in range(600)])
         assert len(await self.claim(world, worker, 20)) == 20
-        for limits in ({}, {"max_per_key": 3}):
-            await self.override(world, **limits)
+        for most in (None, 3):
+            await self.override(world, max_per_key=most)
             [urgent] = await self.enqueue(world, job(limit_key="59", priority=1))
             claimed = await self.claim(world, worker, 20)
             assert claimed[0].id == urgent

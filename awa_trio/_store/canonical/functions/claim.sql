@@ -18,7 +18,7 @@
 -- ordering key at most the head starts, and only while none of that key runs; of those with one limit key no more than
 -- its queue allows.
 --
--- Locks: the worker's row; as awa.let_pause; queues with limits, by name; the jobs, skipping those that anyone else has locked;
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name; the jobs, skipping those that anyone else has locked;
 -- for a job whose mask tells waiting from running, the claim of its unique key.
 -- A job that needs its key back for running, and finds it taken, is cancelled. One whose key
 -- an open transaction has waits on, and those behind it do not: up to 100 are passed by.
@@ -68,7 +68,7 @@ DECLARE
     passed bigint[];  -- over, because an open transaction has their keys
 BEGIN
     PERFORM awa.lock_worker(worker);
-    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- As awa.let_pause.
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- Against awa.set_queue.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)

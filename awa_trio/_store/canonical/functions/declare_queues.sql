@@ -6,7 +6,7 @@
 -- Returns nothing. What is there already is not written again. Limits of all workers together
 -- are read from here: the last who said so is right.
 --
--- Locks: claims, as awa.let_pause says, until commit; the rows of those that change, by name.
+-- Locks: claims, as awa.set_queue does, until commit; the rows of those that change, by name.
 CREATE OR REPLACE FUNCTION awa.declare_queues(names text[], settings text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

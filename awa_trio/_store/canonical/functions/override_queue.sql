@@ -7,7 +7,7 @@
 -- Returns whether it changed anything. Workers are told on the channel awa:queues. A value that
 -- no queue can have is refused.
 --
--- Locks: claims, as awa.let_pause says, until commit; the queue's row.
+-- Locks: claims, as awa.set_queue does, until commit; the queue's row.
 CREATE OR REPLACE FUNCTION awa.override_queue(of_queue text, changes jsonb, forgotten text[])
 RETURNS boolean
 LANGUAGE plpgsql

@@ -4,7 +4,7 @@
 -- Returns nothing.
 --
 -- Locks: their rows, skipping those that a claim is writing to; once after a queue was drained,
--- claims, as awa.let_pause says.
+-- claims, as awa.set_queue does.
 CREATE OR REPLACE FUNCTION awa.prune_buckets() RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

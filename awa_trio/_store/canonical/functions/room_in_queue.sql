@@ -9,7 +9,7 @@
 --
 -- Locks: of a queue with limits its row, until commit: of several claims that might exceed
 -- them together, each sees what those before it have started. Callers take queues in order
--- of their names, and have called awa.let_pause. The caller's settings hold here, too.
+-- of their names, and have taken the lock of awa.set_queue. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.room_in_queue(
     wanted_queue text, most int, OUT room int, OUT has_rate boolean
 )

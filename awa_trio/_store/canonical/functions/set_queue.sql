@@ -4,10 +4,12 @@
 --   pausing   boolean  whether nothing of it is to be claimed; null leaves that as it is
 --   draining  boolean  whether nothing is to be enqueued in it; null leaves that as it is
 --
--- Returns whether it changed anything. A pause is exact: claims under way have ended when this
--- has taken its lock, and later ones see what it wrote.
+-- Returns whether it changed anything. A pause is exact. Every claim takes an advisory lock,
+-- shared, until it commits: in the memory of the server, nothing is written. Whoever changes what
+-- is said of a queue (this, awa.override_queue, awa.declare_queues) takes it alone: so it waits
+-- for the claims that may have read what it changes, and those after it read what it has changed.
 --
--- Locks: claims, as awa.let_pause says, until commit; the queue's row.
+-- Locks: the advisory one, until commit; the queue's row.
 CREATE OR REPLACE FUNCTION awa.set_queue(of_queue text, pausing boolean, draining boolean)
 RETURNS boolean
 LANGUAGE plpgsql

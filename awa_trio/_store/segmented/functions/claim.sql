@@ -17,7 +17,7 @@
 -- which is this function of the canonical engine. Nothing of a queue that is paused, or has
 -- nothing left of its rate.
 --
--- Locks: the worker's row; as awa.let_pause; queues with limits, by name, and the rows of the lanes it claims from, by kind and priority,
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name, and the rows of the lanes it claims from, by kind and priority,
 -- for as long as this takes; then as awa.claim_rows.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
@@ -56,7 +56,7 @@ DECLARE
     has_rate boolean;
 BEGIN
     PERFORM awa.lock_worker(worker);
-    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- As awa.let_pause.
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- Against awa.set_queue.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
