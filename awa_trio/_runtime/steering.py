@@ -12,7 +12,10 @@ import trio
 from .._core.queues import overridden, read_settings, settings_to_json
 from .._core.settings import QueueSettings, Timings
 from .._seam.protocol import Flow
-from .dispatch import RARER, Dispatcher
+from .dispatch import Dispatcher
+
+#: How much rarer it looks while notifications are heard: then only one that is lost matters.
+HEARD = 10.0
 
 
 class Steering:
@@ -64,8 +67,8 @@ class Steering:
     async def run(self) -> None:
         """Look at what is said, when told and every so often; until cancelled."""
         while True:
-            heard = self._dispatcher.hears
-            with trio.move_on_after(self._timings.poll_interval * (RARER if heard else 1.0)):
+            rarer = HEARD if self._dispatcher.hears else 1.0
+            with trio.move_on_after(self._timings.poll_interval * rarer):
                 await self._news.wait()
             self._news = trio.Event()
             await self._look()
