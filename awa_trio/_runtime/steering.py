@@ -14,8 +14,9 @@ from .._core.settings import QueueSettings, Timings
 from .._seam.protocol import Flow
 from .dispatch import Dispatcher
 
-#: How much rarer it looks while notifications are heard: then only one that is lost matters.
-HEARD = 10.0
+#: How much rarer it looks while notifications are heard. One that is lost is lost with its
+#: connection, and whoever connects again looks at once.
+HEARD = 120.0
 
 
 class Steering:
