@@ -20,6 +20,7 @@ from ._app.blocking import BlockingCallbacks as BlockingCallbacks
 from ._app.blocking import BlockingClient as BlockingClient
 from ._app.blocking import BlockingDeadLetters as BlockingDeadLetters
 from ._app.blocking import BlockingJobs as BlockingJobs
+from ._app.blocking import BlockingQueues as BlockingQueues
 from ._app.blocking import BlockingSchedules as BlockingSchedules
 from ._app.blocking import BlockingTransaction as BlockingTransaction
 from ._app.blocking import BlockingWorkers as BlockingWorkers
@@ -39,6 +40,7 @@ from ._app.maintenance import migrate as migrate
 from ._app.maintenance import schema_script as schema_script
 from ._app.maintenance import schema_status as schema_status
 from ._app.maintenance import storage_status as storage_status
+from ._app.queues import Queues as Queues
 from ._app.rights import Rights as Rights
 from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
@@ -68,6 +70,8 @@ from ._core.errors import InvalidTransition as InvalidTransition
 from ._core.errors import InvalidValue as InvalidValue
 from ._core.errors import JobNotFound as JobNotFound
 from ._core.errors import LeaseLost as LeaseLost
+from ._core.errors import QueueDraining as QueueDraining
+from ._core.errors import QueueFull as QueueFull
 from ._core.errors import ResourceFailed as ResourceFailed
 from ._core.errors import ScheduleNotFound as ScheduleNotFound
 from ._core.errors import SchemaError as SchemaError
@@ -96,6 +100,9 @@ from ._core.job import JobRow as JobRow
 from ._core.job import JobState as JobState
 from ._core.observer import Observer as Observer
 from ._core.progress import JobProgress as JobProgress
+from ._core.queues import QueueOverrides as QueueOverrides
+from ._core.queues import QueueStatus as QueueStatus
+from ._core.rates import Rate as Rate
 from ._core.request import EnqueueOptions as EnqueueOptions
 from ._core.request import EnqueueRequest as EnqueueRequest
 from ._core.results import Cancel as Cancel

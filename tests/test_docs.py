@@ -120,9 +120,11 @@ def test_every_setting_and_its_default_is_in_the_reference(settings: type) -> No
         assert field.default in map(documented, rows), field.name
 
 
-def documented(default: str) -> float:
-    """A default as the reference has it: a number, of hours if it says so, or True or False."""
+def documented(default: str) -> float | None:
+    """A default as the reference has it: a number, of hours if it says so, or a word of Python's."""
     text = default.strip()
+    if text == "None":
+        return None
     if text in ("True", "False"):
         return text == "True"
     return float(text.removesuffix(" h")) * (3600 if text.endswith(" h") else 1)

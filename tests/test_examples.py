@@ -63,6 +63,11 @@ PRINTED = {
         "cat.jpg became cat.jpg.thumb",
         "the other is cancelled",
     },
+    "rate_limits": {
+        "12 calls, at most 2 at once per customer",
+        "not faster than the API allows",
+        "paused: nothing was called",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 

@@ -21,6 +21,7 @@ from .._core.jsontext import name_of
 from .._core.kinds import kind_of
 from .._core.naming import name_of_function
 from .._core.plan import FollowUpSpec, Outcome
+from .._core.rates import Rate
 from .._core.registry import Registry, Task
 from .._core.request import EnqueueOptions, KindDefaults, check_queue
 from .._core.resources import Scope
@@ -172,8 +173,18 @@ class App:
         deadline: float = 300.0,
         dead_letters: bool = True,
         priority_ageing: float = 60.0,
+        weight: int = 1,
+        min_workers: int = 0,
+        rate: Rate | float | None = None,
+        worker_rate: Rate | float | None = None,
+        max_per_key: int | None = None,
+        rate_per_key: Rate | float | None = None,
+        max_depth: int | None = None,
     ) -> None:
-        """Set how a worker serves one queue.
+        """Set how a queue is served, by each worker and by all of them together.
+
+        What holds for all workers together (``rate``, ``max_per_key``, ``rate_per_key``) is
+        kept in the database by the worker that started last, and obeyed by every one.
 
         Args:
           name: the queue.
@@ -184,6 +195,18 @@ class App:
           priority_ageing: seconds after which a job that is due counts as one priority
               higher, up to 1, so that it is not kept waiting for ever by more urgent
               ones; 0 for never.
+          weight: its share of the worker's ``max_workers``, beside the other queues that have
+              work, 1 to 1000; see `run_worker`.
+          min_workers: of the worker's ``max_workers``, so many are kept free for this queue.
+          rate: how fast its attempts may start, on all workers together; a number is so many
+              a second. Default, no limit.
+          worker_rate: how fast its attempts may start on each worker. Default, no limit.
+          max_per_key: attempts with one ``limit_key`` that run at once, on all workers
+              together. Default, no limit.
+          rate_per_key: how fast attempts with one ``limit_key`` may start, on all workers
+              together. Default, no limit.
+          max_depth: jobs that are due and not claimed from which on `Client.enqueue` refuses
+              more, or waits. Default, no limit.
 
         Raises:
           ConfigurationError: the queue is set twice, or a value is out of its range.
@@ -196,6 +219,13 @@ class App:
             deadline=deadline,
             dead_letters=dead_letters,
             priority_ageing=priority_ageing,
+            weight=weight,
+            min_workers=min_workers,
+            rate=rate,
+            worker_rate=worker_rate,
+            max_per_key=max_per_key,
+            rate_per_key=rate_per_key,
+            max_depth=max_depth,
         )
 
     @overload
@@ -523,6 +553,21 @@ def worker_queues(
     if not chosen:
         raise ConfigurationError("queues is empty: a worker needs at least one queue to serve")
     return chosen
+
+
+def declared_queues(
+    app: App,
+    queues: Mapping[str, QueueSettings | int | None] | typing.Iterable[str] | None,
+    chosen: Mapping[str, QueueSettings],
+) -> dict[str, QueueSettings]:
+    """Return those of a worker's queues whose settings somebody has set: the app, or its caller."""
+    given = queues if isinstance(queues, Mapping) else {}
+    set_by_app = registry_of(app).queues
+    return {
+        name: settings
+        for name, settings in chosen.items()
+        if name in set_by_app or isinstance(given.get(name), QueueSettings)
+    }
 
 
 def _default_kind(args_type: Any, handler: Callable[..., Any] | None) -> str:

@@ -31,6 +31,7 @@ from .connections import Opener
 from .dead_letters import DeadLetters
 from .jobs import Jobs
 from .joining import check_app
+from .queues import Queues
 from .schedules import Schedules
 from .workers import Workers
 
@@ -175,6 +176,19 @@ class BlockingCallbacks(_Blocking[Callbacks]):
 
 
 @final
+class BlockingQueues(_Blocking[Queues]):
+    """Look at queues, pause and override them: ``client.queues`` of a `BlockingClient`."""
+
+    list = _blocking(Queues.list)
+    get = _blocking(Queues.get)
+    pause = _blocking(Queues.pause)
+    drain = _blocking(Queues.drain)
+    resume = _blocking(Queues.resume)
+    override = _blocking(Queues.override)
+    reset = _blocking(Queues.reset)
+
+
+@final
 class BlockingSchedules(_Blocking[Schedules]):
     """Look at schedules, pause and trigger them: ``client.cron`` of a `BlockingClient`."""
 
@@ -271,6 +285,7 @@ class BlockingClient(_Blocking[Client]):
         self.jobs = BlockingJobs(self._part(lambda client: client.jobs))
         self.dlq = BlockingDeadLetters(self._part(lambda client: client.dlq))
         self.callbacks = BlockingCallbacks(self._part(lambda client: client.callbacks))
+        self.queues = BlockingQueues(self._part(lambda client: client.queues))
         self.cron = BlockingSchedules(self._part(lambda client: client.cron))
         self.workers = BlockingWorkers(self._part(lambda client: client.workers))
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import anyio
 
-from .._core.errors import DatabaseUnavailable
-from .._seam.errors import LockTimeout, Rejected, Transient
+from .._core.errors import DatabaseUnavailable, QueueDraining
+from .._seam.errors import Draining, LockTimeout, Rejected, Transient
 from .._store.failures import OF_THE_CONNECTION
 
 #: Seconds any one call may take, so that a server that went silent is noticed.
@@ -35,6 +35,8 @@ def public_errors(doing: str) -> Iterator[None]:
             yield
     except (Transient, LockTimeout) as error:
         raise DatabaseUnavailable(f"{doing}: {error}") from (error.__cause__ or error)
+    except Draining as error:
+        raise QueueDraining(error.queue) from (error.__cause__ or error)
     except Rejected as error:
         # A trigger or a right of the user's own: the driver's error says which.
         if error.__cause__ is not None:

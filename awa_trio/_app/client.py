@@ -22,10 +22,11 @@ from .._runtime.observing import Observers, enqueueing, observers_or_none, told
 from .._seam.protocol import Store, WorkerStore
 from .._seam.values import Enqueued
 from . import calls
-from .app import App
+from .app import App, registry_of
 from .callbacks import Callbacks
 from .calls import public_errors, transaction_errors
 from .dead_letters import DeadLetters
+from .depth import Depths, WhenFull
 from .jobs import Jobs
 from .joining import (
     codec_of,
@@ -34,6 +35,7 @@ from .joining import (
     prepare_many,
 )
 from .moving import Mover
+from .queues import Queues
 from .schedules import Schedules
 from .workers import Activity, Workers, read_activity
 
@@ -61,7 +63,8 @@ class Client:
 
     ``client.jobs`` looks at jobs, cancels and retries them (`Jobs`); ``client.dlq`` does so
     with those that failed (`DeadLetters`); ``client.callbacks`` resolves what jobs wait for
-    (`Callbacks`); ``client.cron`` looks at schedules, pauses and triggers them (`Schedules`);
+    (`Callbacks`); ``client.queues`` looks at queues and steers them (`Queues`);
+    ``client.cron`` looks at schedules, pauses and triggers them (`Schedules`);
     ``client.workers`` lists who runs them (`Workers`).
 
     Every method may be cancelled. Cancelled means that it did not happen, on Trio; on
@@ -81,12 +84,28 @@ class Client:
         self.callbacks = Callbacks(backend.store, mover)
         self.workers = Workers(backend.store)
         self.cron = Schedules(backend.store, app, self._enqueue)
+        self._depths = Depths(backend.store, app)
+        self.queues = Queues(backend.store, self._depths)
 
-    async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
+    async def enqueue(
+        self,
+        args: object,
+        /,
+        *,
+        when_full: WhenFull = "raise",
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued:
         """Enqueue a job, in a transaction of its own.
+
+        Where the app sets a queue's ``max_depth``, its jobs that are due are counted before: at
+        the first, then after half of the room that was found has been used, or a second. So the
+        limit is a soft one, by as much as producers put in at the same time. Jobs of the future
+        are not counted. Follow-ups are never refused.
 
         Args:
           args: its arguments: an instance of an args class, a dict, or an `EnqueueRequest`.
+          when_full: ``"raise"``, or ``"wait"`` until the queue has room; a cancel scope bounds
+              it.
           kind (str): default, as the class is registered, or its name in snake case.
           queue (str): default, its task's, else ``default``. At most 200 characters.
           priority (int): 1 runs first, 4 last. Default 2.
@@ -99,6 +118,8 @@ class Client:
               states; ``{}`` means the default options. Default, no deduplication.
           ordering_key (str): jobs of one queue with one key start in the order they became
               due, one at a time. At most 200 characters. Default, no order.
+          limit_key (str): what ``max_per_key`` and ``rate_per_key`` of its queue count by: a
+              customer, an account. At most 200 characters. Default, no limit.
           deadline (float): seconds an attempt may take; 0 for no limit. Default, its
               task's, else its queue's.
 
@@ -110,18 +131,29 @@ class Client:
           InvalidRequest: the request breaks a rule; the message names the option, or the
               path to the value. Nothing was sent.
           UnknownKind: the client was given an app, which does not know the kind.
+          QueueFull: the queue has no room below its ``max_depth``.
+          QueueDraining: somebody drains the queue.
+          ValueError: ``when_full`` is another word.
           DatabaseUnavailable: PostgreSQL could not be reached, or the answer was lost:
               then the job may exist. Enqueue with ``unique_opts`` to be able to repeat it.
         """
-        return (await self._enqueue([prepare(self._app, args, options)]))[0]
+        return (await self._enqueue([prepare(self._app, args, options)], when_full))[0]
 
     async def enqueue_many(
-        self, jobs: Iterable[object], /, **options: Unpack[EnqueueOptions]
+        self,
+        jobs: Iterable[object],
+        /,
+        *,
+        when_full: WhenFull = "raise",
+        **options: Unpack[EnqueueOptions],
     ) -> list[Enqueued]:
         """Enqueue many jobs in one transaction: all of them or none.
 
+        More than a queue's ``max_depth`` are let in only while none of it is due.
+
         Args:
           jobs: arguments or `EnqueueRequest`\\ s, each as for `enqueue`.
+          when_full: as for `enqueue`.
           options: as for `enqueue`, for every job that is not an `EnqueueRequest`.
 
         Returns:
@@ -131,11 +163,18 @@ class Client:
         Raises:
           InvalidRequest: one of the requests breaks a rule; nothing was sent.
           UnknownKind: as `enqueue`.
+          QueueFull: as `enqueue`, of one of the queues.
+          QueueDraining: as `enqueue`.
+          ValueError: as `enqueue`.
           DatabaseUnavailable: as `enqueue`.
         """
-        return await self._enqueue(prepare_many(self._app, jobs, options))
+        return await self._enqueue(prepare_many(self._app, jobs, options), when_full)
 
-    async def _enqueue(self, jobs: list[PreparedInsert]) -> list[Enqueued]:
+    async def _enqueue(
+        self, jobs: list[PreparedInsert], when_full: WhenFull = "raise"
+    ) -> list[Enqueued]:
+        if self._app is not None and registry_of(self._app).limits_depth:
+            await self._depths.admit(jobs, when_full)
         if self._observers is None or not jobs:
             with public_errors("enqueueing"):
                 return await self._backend.store.enqueue(jobs)
@@ -212,11 +251,14 @@ class Transaction:
     async def enqueue(self, args: object, /, **options: Unpack[EnqueueOptions]) -> Enqueued:
         """Enqueue a job that exists if and when this transaction commits.
 
-        Arguments and results are those of `Client.enqueue`.
+        Arguments and results are those of `Client.enqueue`. A queue's ``max_depth`` is not
+        looked at: what waits in a transaction keeps others waiting. `Queues.wait_for_room`
+        before it does.
 
         Raises:
           InvalidRequest: the request breaks a rule; the transaction goes on.
           UnknownKind: the client was given an app, which does not know the kind; likewise.
+          QueueDraining: somebody drains the queue; the transaction is lost.
           psycopg.Error: the database refused it, and the transaction with it.
         """
         return (await self._enqueue([prepare(self._app, args, options)]))[0]
@@ -231,6 +273,7 @@ class Transaction:
         Raises:
           InvalidRequest: as `enqueue`.
           UnknownKind: as `enqueue`.
+          QueueDraining: as `enqueue`.
           psycopg.Error: as `enqueue`.
         """
         prepared = prepare_many(self._app, jobs, options)

@@ -10,7 +10,7 @@ import psycopg
 
 from .._core.arguments import check_type
 from .._core.codec import Codec
-from .._core.errors import InvalidRequest, SchemaMissing
+from .._core.errors import InvalidRequest, QueueDraining, SchemaMissing
 from .._core.job import PreparedInsert
 from .._core.jsontext import name_of
 from .._core.registry import Registry
@@ -18,6 +18,7 @@ from .._core.request import EnqueueOptions, EnqueueRequest
 from .._core.unique import UniqueOpts
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
+from .._store.failures import DRAINING
 from .._store.sql import enqueued, insertion
 from .app import App, registry_of
 
@@ -71,11 +72,12 @@ def enqueue(
           know are refused. Default: the kind is named after the class, the queue is
           ``default``.
       options: ``kind, queue, priority, max_attempts, tags, metadata, run_at, unique_opts,
-          ordering_key, deadline``.
+          ordering_key, limit_key, deadline``. A queue's ``max_depth`` is not looked at.
 
     Raises:
       InvalidRequest: the request breaks a rule; nothing was sent, the transaction goes on.
       UnknownKind: the app does not know the kind; likewise.
+      QueueDraining: somebody drains the queue; the transaction is lost.
       TypeError: the connection is none, or the app is none.
       SchemaMissing: the database has no ``awa`` schema; the transaction has failed.
       psycopg.Error: the database refused it, and the transaction with it.
@@ -186,6 +188,7 @@ def in_a_sentence() -> Iterator[None]:
       InvalidRequest: a name has a character that the connection's encoding lacks; nothing
           was sent.
       SchemaMissing: the database has no ``awa`` schema.
+      QueueDraining: somebody drains the queue.
     """
     try:
         yield
@@ -195,22 +198,27 @@ def in_a_sentence() -> Iterator[None]:
             " of the job's names or tags; set it to UTF8"
         ) from error
     except Exception as error:
-        if _sqlstate(error) == _INVALID_SCHEMA_NAME:
+        state, detail = _of_driver(error)
+        if state == _INVALID_SCHEMA_NAME:
             raise SchemaMissing from error
+        if state == DRAINING:
+            raise QueueDraining(detail) from error
         raise
 
 
 _INVALID_SCHEMA_NAME = psycopg.errors.InvalidSchemaName.sqlstate
 
 
-def _sqlstate(error: BaseException | None) -> str | None:
-    """The SQLSTATE of a driver's error, also inside that of a library around the driver."""
+def _of_driver(error: BaseException | None) -> tuple[str | None, str]:
+    """The SQLSTATE and the detail of a driver's error, also inside that of a library around it."""
     while error is not None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if state:
-            return str(state)
+            said = getattr(error, "diag", None)
+            detail = getattr(said, "message_detail", None) or getattr(error, "detail", None)
+            return str(state), str(detail or "")
         error = getattr(error, "orig", None) or error.__cause__
-    return None
+    return None, ""
 
 
 def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedInsert:

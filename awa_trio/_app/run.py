@@ -15,12 +15,15 @@ from .._core.settings import MAX_WAITING, QueueSettings, Retention, Timings
 from .._runtime.observing import observers_or_none
 from .._runtime.worker import Worker
 from .._seam.errors import StoreError
-from .app import App, registry_of, worker_queues
+from .app import App, declared_queues, registry_of, worker_queues
 from .client import Client
 from .connections import require_trio
 
 #: Characters of a worker's name: the same as of any other.
 MAX_WORKER_NAME = 200
+
+#: Attempts one worker may run at once, in all.
+MAX_WORKERS = 1_000_000
 
 
 async def run_worker(
@@ -34,6 +37,7 @@ async def run_worker(
     name: str | None = None,
     listen: bool = True,
     max_waiting: int = MAX_WAITING,
+    max_workers: int | None = None,
     observers: Iterable[Observer] = (),
     random: Random | None = None,
     resources: Mapping[Any, object] | None = None,
@@ -62,6 +66,10 @@ async def run_worker(
           the client was given a ``listen_dsn``.
       max_waiting: attempts that may wait for callbacks in its memory; with more it claims
           nothing new.
+      max_workers: attempts of all its queues together that it runs at once. Each queue
+          is kept its ``min_workers`` of these; of the rest, each slot goes to the queue that
+          runs least for its ``weight``, of those that have work. An attempt that waits for a
+          callback has none. Default, what its queues may run each.
       observers: told what happens, together with those of the client.
       random: for jitter.
       resources: instances to give to handlers in place of the app's resources, by the type
@@ -87,6 +95,8 @@ async def run_worker(
     check_type("client", client, Client)
     check_seconds("grace", grace, ConfigurationError)
     check_whole("max_waiting", max_waiting, error=ConfigurationError)
+    if max_workers is not None:
+        check_whole("max_workers", max_workers, most=MAX_WORKERS, error=ConfigurationError)
     for parameter, value, expected in (
         ("timings", timings, Timings),
         ("retention", retention, Retention),
@@ -96,11 +106,14 @@ async def run_worker(
             check_type(parameter, value, expected)
     if name is not None:
         check_string("name", name, most=MAX_WORKER_NAME, error=ConfigurationError)
+    chosen = worker_queues(app, queues)
+    if max_workers is not None:
+        _check_minimums(max_workers, chosen)
     async with client._backend.worker_store() as store:
         worker = Worker(
             registry_of(app),
             store,
-            queues=worker_queues(app, queues),
+            queues=chosen,
             grace=grace,
             timings=timings or Timings(),
             retention=retention or Retention(),
@@ -109,6 +122,8 @@ async def run_worker(
             random=random or Random(),
             resources=resources,
             max_waiting=max_waiting,
+            cap=max_workers,
+            declared=declared_queues(app, queues, chosen),
             observers=observers_or_none(client._watching, observers),
         )
         try:
@@ -116,3 +131,18 @@ async def run_worker(
         except (StoreError, trio.TooSlowError) as error:
             reason = str(error) or "no answer in time"
             raise DatabaseUnavailable(f"starting a worker: {reason}") from error
+
+
+def _check_minimums(cap: int, queues: Mapping[str, QueueSettings]) -> None:
+    """Refuse a worker that could not keep what it is to keep.
+
+    Raises:
+      ConfigurationError: its queues' minimums are more than it may run.
+    """
+    kept = {name: settings.min_workers for name, settings in queues.items()}
+    if sum(kept.values()) > cap:
+        each = ", ".join(f"{name} {count}" for name, count in kept.items() if count)
+        raise ConfigurationError(
+            f"max_workers={cap}: the min_workers of its queues are {sum(kept.values())} together"
+            f" ({each}); lower them, or raise max_workers"
+        )

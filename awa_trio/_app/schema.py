@@ -50,6 +50,8 @@ RENAMED = {
     "join_transaction": "join_transaction_of_row",
     "list_jobs": "list_rows",
     "next_due": "next_due_of_rows",
+    "queue_counts": "queue_counts_of_rows",
+    "queue_names": "queue_names_of_rows",
     "record_progress": "record_progress_of_rows",
     "register_callback": "register_callback_of_row",
     "rescue": "rescue_rows",

@@ -42,6 +42,40 @@ class UnknownKind(AwaError, LookupError):
         self.nearest = nearest
 
 
+class QueueFull(AwaError):
+    """A queue has as many jobs waiting as its ``max_depth`` allows; nothing was enqueued.
+
+    Slow down: shed the work, or wait with ``when_full="wait"`` or ``client.queues.wait_for_room``.
+    """
+
+    queue: str
+    """The queue."""
+    max_depth: int
+    """Its limit."""
+
+    def __init__(self, queue: str, max_depth: int) -> None:
+        super().__init__(
+            f"queue {queue!r} has no room below its max_depth of {max_depth:,}; enqueue later,"
+            ' or wait with when_full="wait" inside a cancel scope'
+        )
+        self.queue = queue
+        self.max_depth = max_depth
+
+
+class QueueDraining(AwaError):
+    """A queue is drained: its jobs run, and nothing is enqueued in it until it is resumed."""
+
+    queue: str
+    """The queue."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"queue {queue!r} is being drained and takes no more jobs; enqueue in another, or"
+            " resume it with client.queues.resume"
+        )
+        self.queue = queue
+
+
 class UniqueConflict(AwaError):
     """Another job holds the unique key that this one needs back."""
 

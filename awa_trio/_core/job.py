@@ -78,10 +78,11 @@ class PreparedInsert:
     unique_states: int = 0
     """The states in which the job holds its key, as a mask of `JobState.bit`."""
     ordering_key: str | None = None
+    limit_key: str | None = None
     deadline: float | None = None
     """Seconds an attempt may take; None for the task's or queue's own, 0 for no limit."""
     size: int = 0
-    """Bytes of kind, queue, args, metadata, tags and ordering key, without reserved metadata."""
+    """Bytes of kind, queue, args, metadata, tags and keys, without reserved metadata."""
 
 
 @attrs.define(eq=False, slots=False)
@@ -113,6 +114,13 @@ class JobRow:
     """What earlier attempts left of their progress, as the text of a JSON object."""
     raw_callback_answer: bytes | None = attrs.field(repr=False)
     """The latest answer to a callback: ``{"token": ..., "payload": ...}``."""
+    limit_key: str | None
+    """What the limits per key of its queue count it by."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether it waits by a key, and lets others of the key wait while it runs."""
+        return self.ordering_key is not None or self.limit_key is not None
 
     @property
     def created_at(self) -> datetime:

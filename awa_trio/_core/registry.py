@@ -329,3 +329,8 @@ class Registry:
     def queue_settings(self, queue: str) -> QueueSettings:
         """A queue's settings: as registered, else the defaults."""
         return self.queues.get(queue) or QueueSettings()
+
+    @property
+    def limits_depth(self) -> bool:
+        """Whether any of its queues has a ``max_depth``."""
+        return any(settings.max_depth is not None for settings in self.queues.values())

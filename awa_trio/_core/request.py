@@ -73,6 +73,9 @@ class EnqueueOptions(TypedDict, total=False):
     ordering_key: str | None
     """Jobs of one queue with one key start in the order they became due, one at a time.
     1 to 200 characters. Default, no order."""
+    limit_key: str | None
+    """What ``max_per_key`` and ``rate_per_key`` of its queue count by: a customer, an account.
+    1 to 200 characters. Default, no limit."""
     deadline: float | None
     """Seconds an attempt may take; 0 for no limit. Default, the task's, or the queue's."""
 
@@ -106,6 +109,7 @@ class EnqueueRequest:
     run_at: datetime | None = None
     unique_opts: UniqueOpts | Mapping[str, Any] | None = None
     ordering_key: str | None = None
+    limit_key: str | None = None
     deadline: float | None = None
 
     def __init__(self, args: object, **options: Unpack[EnqueueOptions]) -> None:
@@ -235,6 +239,7 @@ class Template:
             None if opts is None else unique_key(job.kind, job.queue, read(data), opts),
             job.unique_states,
             job.ordering_key,
+            job.limit_key,
             job.deadline,
             size,
         )
@@ -264,8 +269,11 @@ def make_template(
     ordering_key = request.ordering_key
     if ordering_key is not None:
         ordering_key = _name("ordering_key", ordering_key)
+    limit_key = request.limit_key
+    if limit_key is not None:
+        limit_key = _name("limit_key", limit_key)
     metadata, size = _metadata(request._metadata, codec, reserved)
-    for text in (kind, queue, ordering_key or "", *tags):
+    for text in (kind, queue, ordering_key or "", limit_key or "", *tags):
         size += len(text) if text.isascii() else len(text.encode())
     unique_opts = request.unique_opts
     opts = None if unique_opts is None else UniqueOpts.coerce(unique_opts)
@@ -280,6 +288,7 @@ def make_template(
         run_at=None if request.run_at is None else _instant(request.run_at),
         unique_states=0 if opts is None else opts.states,
         ordering_key=ordering_key,
+        limit_key=limit_key,
         deadline=None if request.deadline is None else _deadline(request.deadline),
         size=size,
     )

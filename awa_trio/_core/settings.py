@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import attrs
 
 from .errors import ConfigurationError
 from .jsontext import shown
+from .rates import Rate
 
 #: A year: far below what PostgreSQL's intervals and Trio's clock can count.
 MAX_SECONDS = 366 * 86_400.0
@@ -53,6 +55,32 @@ def _count(*, default: int, least: int, most: int) -> int:
     return attrs.field(default=default, validator=check, kw_only=True)
 
 
+def _count_or_none(*, most: int) -> int | None:
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ConfigurationError(
+                f"{type(instance).__name__}({attribute.name}={shown(value)}):"
+                f" give a whole number from 1 to {most:,}, or None for no limit"
+            )
+
+    return cast("int | None", attrs.field(default=None, validator=check, kw_only=True))
+
+
+def _to_rate(value: Any) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return Rate(value) if number else value
+
+
+def _check_rate(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, Rate):
+        raise ConfigurationError(
+            f"{type(instance).__name__}({attribute.name}={shown(value)}):"
+            " give awa.Rate(count, per=seconds), a number of starts a second, or None for no limit"
+        )
+
+
 def _check_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(
@@ -84,6 +112,46 @@ class QueueSettings:
     priority_ageing: float = _seconds(default=60.0)
     """Seconds a due job waits to count as one priority higher, down to 1; 0 for never.
     A minute: what is urgent still goes first, and nothing waits for ever behind it."""
+
+    weight: int = _count(default=1, least=1, most=1000)
+    """Its share of the worker's ``max_workers``, beside the weights of the other queues that
+    have work. Only where the worker has a cap that its queues share."""
+
+    min_workers: int = _count(default=0, least=0, most=100_000)
+    """Of the worker's ``max_workers``, so many are kept free for this queue: no other queue's
+    jobs ever have them."""
+
+    rate: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
+    """How fast its attempts may start, on all workers together; None for no limit."""
+
+    worker_rate: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
+    """How fast its attempts may start on each worker; None for no limit."""
+
+    max_per_key: int | None = _count_or_none(most=100_000)
+    """Attempts with one ``limit_key`` that run at once, on all workers together; None for no
+    limit. One that waits for a callback in memory counts."""
+
+    rate_per_key: Rate | None = attrs.field(
+        default=None, kw_only=True, converter=_to_rate, validator=_check_rate
+    )
+    """How fast attempts with one ``limit_key`` may start, on all workers together; None for no
+    limit."""
+
+    max_depth: int | None = _count_or_none(most=10_000_000)
+    """Jobs that are due and not claimed from which on `Client.enqueue` refuses more with
+    `QueueFull`, or waits; None for no limit. Counted now and then, not for each job: see
+    `Client.enqueue`."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.min_workers > self.max_workers:
+            raise ConfigurationError(
+                f"QueueSettings(min_workers={self.min_workers}, max_workers={self.max_workers}):"
+                " a queue cannot be kept more workers than it may have"
+            )
 
 
 @attrs.frozen

@@ -17,7 +17,9 @@ from random import Random
 import trio
 
 from .._core import events
+from .._core.rates import Bucket, seconds_to, take, tokens, whole
 from .._core.settings import QueueSettings, Timings
+from .._core.shares import Share, rooms
 from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
 from .._seam.protocol import Working
 from .._seam.values import Claimed, Passed, Want
@@ -90,18 +92,45 @@ class Slots:
         """Whether there was something to claim when that was last asked."""
         self.fruitless = 0
         """Claims in a row that found nothing although there was."""
+        self._bucket: Bucket | None = None
+        """What is left of its rate in this worker."""
 
-    def want(self) -> Want:
-        """What may be claimed now.
+    @property
+    def taken(self) -> int:
+        """Slots that attempts have."""
+        return self.settings.max_workers - self.free
+
+    def most(self) -> int:
+        """How many may be claimed now, as far as this queue alone is concerned.
 
         At most half of the slots at once: while one half runs, the other is claimed for.
         """
+        if not self.may_have_more or self.free <= 0:
+            return 0
+        half = (self.settings.max_workers + 1) // 2
+        return min(self.free, half, MOST_JOBS, self._in_bucket())
+
+    def _in_bucket(self) -> int:
+        rate = self.settings.worker_rate
+        if rate is None:
+            return MOST_JOBS
+        return whole(tokens(rate, self._bucket, trio.current_time()))
+
+    def refilled_at(self) -> float:
+        """When its rate in this worker allows a job for which it has a slot; else never."""
+        rate = self.settings.worker_rate
+        if rate is None or not self.may_have_more or self.free <= 0:
+            return math.inf
+        now = trio.current_time()
+        return now + seconds_to(rate, self._bucket, now)
+
+    def want(self, most: int) -> Want:
+        """What to claim, when so many may be."""
         if trio.current_time() >= self._whole_at:
             self._passed.clear()
-        half = (self.settings.max_workers + 1) // 2
         return Want(
             self.queue,
-            min(self.free, half, MOST_JOBS),
+            most,
             self.settings.deadline,
             self.settings.priority_ageing,
             tuple(self._passed.values()),
@@ -109,6 +138,9 @@ class Slots:
 
     def got(self, jobs: Sequence[Claimed], want: Want, seconds: float) -> bool:
         """Take note of what was claimed, and how long it took; return whether there may be more."""
+        if self.settings.worker_rate is not None:
+            now = trio.current_time()
+            self._bucket = take(self.settings.worker_rate, self._bucket, len(jobs), now)
         if len(jobs) < want.most:
             self._passed.clear()
             self._whole_at = -math.inf
@@ -116,7 +148,7 @@ class Slots:
         if not want.after:
             pause = max(WHOLE_EVERY, WHOLE_TIMES * seconds)
             self._whole_at = trio.current_time() + pause
-        last = {(job.kind, job.priority): job for job in jobs if job.ordering_key is None}
+        last = {(job.kind, job.priority): job for job in jobs if not job.apart}
         for lane, job in last.items():
             self._passed[lane] = Passed(*lane, job.raw_run_at, job.id)
         return True
@@ -137,6 +169,7 @@ class Dispatcher:
       timings: how often to look.
       random: for the jitter of the polls.
       max_waiting: attempts that may wait for callbacks at once; with more nothing is claimed.
+      cap: attempts of all queues together that may run at once; None for any number.
       observers: told of each claim.
     """
 
@@ -154,9 +187,13 @@ class Dispatcher:
         timings: Timings,
         random: Random,
         max_waiting: int,
+        cap: int | None = None,
         observers: Observers | None = None,
     ) -> None:
         self._store = store
+        self._cap = cap
+        self._returning: deque[Slots] = deque()
+        """Where a cap is shared, whose attempts want a slot back, in order."""
         self._max_waiting = max_waiting
         self.waiting = 0
         """Attempts that wait for callbacks, and whose slots others may have."""
@@ -202,7 +239,42 @@ class Dispatcher:
     def serves(self, queue: str) -> bool:
         """Whether this worker could run a job of the queue at once."""
         slots = self._queues.get(queue)
-        return slots is not None and slots.free > 0
+        return slots is not None and slots.free > 0 and self._spare() > 0
+
+    def set(self, queue: str, settings: QueueSettings) -> bool:
+        """Serve a queue with other settings from now on; whether they are others.
+
+        Attempts that run go on, also where there are more of them than may start.
+        """
+        slots = self._queues[queue]
+        if settings == slots.settings:
+            return False
+        slots.free += settings.max_workers - slots.settings.max_workers
+        slots.settings = settings
+        for one in self._queues.values():
+            self._hand_over(one)
+        self.got_work(queue)
+        return True
+
+    def _spare(self) -> float:
+        """Slots of the worker's that nobody has, and nothing is being claimed for."""
+        if self._cap is None:
+            return math.inf
+        return self._cap - sum(slots.taken + slots.promised for slots in self._queues.values())
+
+    def _rooms(self) -> list[tuple[Slots, int]]:
+        """The queues for which something may be claimed now, and how much."""
+        queues = self._queues.values()
+        most = [slots.most() for slots in queues]
+        if self._cap is not None:
+            most = rooms(
+                self._cap,
+                [
+                    Share(s.taken, m, s.settings.weight, s.settings.min_workers)
+                    for s, m in zip(queues, most, strict=True)
+                ],
+            )
+        return [(slots, m) for slots, m in zip(queues, most, strict=True) if m > 0]
 
     def slots(self) -> list[Slots]:
         """Those of each queue."""
@@ -211,7 +283,10 @@ class Dispatcher:
     def _freed(self, slots: Slots) -> None:
         slots.free += 1
         self._hand_over(slots)
-        if slots.may_have_more and slots.free > 0:
+        if self._cap is None:
+            if slots.may_have_more and slots.free > 0:
+                self._news.set()
+        elif any(one.may_have_more and one.free > 0 for one in self._queues.values()):
             self._news.set()
 
     # ---- slots of attempts that wait for callbacks (waits.Slots)
@@ -227,9 +302,11 @@ class Dispatcher:
     async def regain(self, attempt: Attempt) -> None:
         """See `waits.Slots`."""
         slots = self._queues[attempt.claimed.queue]
-        if slots.free - slots.promised > 0 and not slots.returning:
+        if slots.free - slots.promised > 0 and not slots.returning and self._spare() > 0:
             slots.free -= 1
         else:
+            if self._cap is not None:
+                self._returning.append(slots)
             await slots.returning.park()  # Whoever frees a slot takes it on our behalf.
         self._returned(attempt, slots)
 
@@ -248,9 +325,26 @@ class Dispatcher:
 
     def _hand_over(self, slots: Slots) -> None:
         """Give free slots to attempts that have waited."""
+        if self._cap is not None:
+            self._hand_over_any()
+            return
         while slots.returning and slots.free - slots.promised > 0:
             slots.free -= 1
             slots.returning.unpark()
+
+    def _hand_over_any(self) -> None:
+        """Do so where any queue's slot may be the one that was waited for, first come first."""
+        passed: deque[Slots] = deque()
+        while self._returning and self._spare() > 0:
+            slots = self._returning.popleft()
+            if not slots.returning:
+                continue  # The attempt was cut while it waited.
+            if slots.free - slots.promised > 0:
+                slots.free -= 1
+                slots.returning.unpark()
+            else:
+                passed.append(slots)
+        self._returning.extendleft(reversed(passed))
 
     def _left(self, attempt: Attempt, slots: Slots) -> None:
         """An attempt has ended, with its slot or without."""
@@ -271,9 +365,7 @@ class Dispatcher:
             self._news = trio.Event()
             await self._look_again()
             now = trio.current_time()
-            wanted = [s for s in self._queues.values() if s.may_have_more and s.free > 0]
-            if self.waiting >= self._max_waiting:
-                wanted = []
+            wanted = [] if self.waiting >= self._max_waiting else self._rooms()
             if not wanted:
                 with trio.move_on_at(self._next_look()):
                     await self._news.wait()
@@ -286,10 +378,10 @@ class Dispatcher:
                 continue
             self._more_comes = False
             gather_by = math.inf
-            if all(s.free < s.settings.max_workers // 8 for s in wanted):
+            if all(s.free < s.settings.max_workers // 8 for s, _ in wanted):
                 await trio.sleep(LINGER)
             try:
-                await self._claim(wanted, attempts)
+                await self._claim(attempts)
             except (Transient, LockTimeout, trio.TooSlowError) as error:
                 failures += 1
                 self._uncertain()
@@ -306,7 +398,10 @@ class Dispatcher:
         return interval * self._random.uniform(0.75, 1.25)
 
     def _next_look(self) -> float:
-        looks = (min(slots.look_at, slots.ask_at) for slots in self._queues.values())
+        looks = (
+            min(slots.look_at, slots.ask_at, slots.refilled_at())
+            for slots in self._queues.values()
+        )
         return min(looks, default=math.inf)
 
     async def _look_again(self) -> None:
@@ -316,7 +411,7 @@ class Dispatcher:
         for slots in self._queues.values():
             if slots.look_at <= now:
                 slots.look_at = math.inf
-                slots.may_have_more = True
+                slots.may_have_more = slots.due = True
             if slots.ask_at <= now:
                 slots.ask_at = now + self._pause()
                 if not slots.may_have_more:
@@ -331,15 +426,16 @@ class Dispatcher:
             else:
                 slots.look_at = trio.current_time() + due
 
-    async def _claim(self, wanted: Sequence[Slots], attempts: trio.Nursery) -> None:
+    async def _claim(self, attempts: trio.Nursery) -> None:
         """Claim once."""
         worker_id = await self._worker_id()
         async with self.lock:
-            # Attempts that have waited may have taken slots meanwhile.
-            wanted = [slots for slots in wanted if slots.free > 0]
-            if not wanted:
+            # Attempts that have waited may have taken slots meanwhile, others have ended.
+            room = self._rooms()
+            if not room:
                 return
-            wants = [slots.want() for slots in wanted]
+            wanted = [slots for slots, _ in room]
+            wants = [slots.want(most) for slots, most in room]
             for slots, want in zip(wanted, wants, strict=True):
                 # News that comes while the claim is under way must not be forgotten.
                 slots.may_have_more = False

@@ -83,7 +83,7 @@ class Entry:
     @property
     def in_order(self) -> str | None:
         """The queue in which its job made others wait for it; None if it could not."""
-        if self.attempt is None or self.attempt.claimed.ordering_key is None:
+        if self.attempt is None or not self.attempt.claimed.apart:
             return None
         return self.attempt.claimed.queue
 

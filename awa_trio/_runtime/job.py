@@ -60,7 +60,7 @@ class FollowUps:
           args: the follow-up's arguments, or an `EnqueueRequest`. Serialized now: later
               changes to the object are not seen.
           options: as for `Client.enqueue`: ``kind, queue, priority, max_attempts, tags,
-              metadata, run_at, unique_opts, ordering_key, deadline``.
+              metadata, run_at, unique_opts, ordering_key, limit_key, deadline``.
 
         Raises:
           StagingInvalid: the request cannot be stored. ``problem`` says where.
@@ -271,6 +271,11 @@ class Job(Generic[ArgsT]):
     def ordering_key(self) -> str | None:
         """Its ordering key: no other job of its queue with the same key runs meanwhile."""
         return self._row.ordering_key
+
+    @property
+    def limit_key(self) -> str | None:
+        """What the limits per key of its queue count it by; None if they do not."""
+        return self._row.limit_key
 
     @property
     def triggered_by(self) -> int | None:

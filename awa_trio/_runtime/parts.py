@@ -30,6 +30,7 @@ from .progress import ProgressWriter
 from .resources import Resources
 from .sampling import Sampler
 from .schedules import Firing
+from .steering import Steering
 from .upkeep import Upkeep
 from .waits import Waits
 
@@ -48,6 +49,7 @@ class Parts:
     resources: Resources
     waits: Waits
     asyncio: AsyncioLoop
+    steering: Steering
     sampler: Sampler | None
     """If there are observers."""
 
@@ -64,6 +66,8 @@ def assemble(
     wiring: Wiring,
     crashed: Callable[[BaseException], None],
     max_waiting: int = MAX_WAITING,
+    cap: int | None = None,
+    declared: Mapping[str, QueueSettings] | None = None,
     observers: Observers | None = None,
     listening: Callable[[], bool] = lambda: False,
 ) -> Parts:
@@ -80,6 +84,8 @@ def assemble(
       wiring: the resources it opens.
       crashed: told of what must bring the worker down.
       max_waiting: attempts that may wait for callbacks at once.
+      cap: attempts of all queues together that may run at once.
+      declared: of the queues, those whose settings somebody has set.
       observers: told of what happens.
       listening: whether the worker hears of new jobs at this moment.
     """
@@ -110,8 +116,14 @@ def assemble(
         timings=timings,
         random=random,
         max_waiting=max_waiting,
+        cap=cap,
         observers=observers,
     )
+
+    def resized() -> None:
+        threads.total_tokens = max(1, sum(s.settings.max_workers for s in slots))
+
+    steering = Steering(store, dispatcher, queues, declared or {}, timings, resized)
     ledger.waits = waits = Waits(
         store,
         timings,
@@ -153,5 +165,6 @@ def assemble(
         resources,
         waits,
         asyncio,
+        steering,
         sampler,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from .._core.errors import DatabaseUnavailable, LeaseLost
-from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
+from .._core.errors import DatabaseUnavailable, LeaseLost, QueueDraining
+from .._seam.errors import Draining, Fenced, LockTimeout, StoreError, Transient
 
 
 def public_error(doing: str, error: StoreError | trio.TooSlowError) -> BaseException:
@@ -19,5 +19,7 @@ def public_error(doing: str, error: StoreError | trio.TooSlowError) -> BaseExcep
         return LeaseLost(f"{doing}: the worker was presumed dead, and its jobs are others'")
     if isinstance(error, (Transient, LockTimeout, trio.TooSlowError)):
         return DatabaseUnavailable(f"{doing}: {str(error) or 'PostgreSQL did not answer'}")
+    if isinstance(error, Draining):
+        return QueueDraining(error.queue)
     # A trigger, or a right that is missing: the driver's error says which.
     return error.__cause__ or error

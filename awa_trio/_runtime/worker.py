@@ -37,7 +37,7 @@ from .._core.registry import Registry
 from .._core.report import places
 from .._core.settings import QueueSettings, Retention, Timings
 from .._seam.errors import Lasting, StoreError
-from .._seam.hearing import Disconnected, GotWork, News, Reconnected
+from .._seam.hearing import Disconnected, GotWork, News, Overridden, Reconnected
 from .._seam.protocol import WorkerStore
 from .asyncio_loop import inside
 from .observing import Observers, said
@@ -112,6 +112,8 @@ class Worker:
         random: Random,
         resources: Mapping[Any, object] | None,
         max_waiting: int,
+        cap: int | None = None,
+        declared: Mapping[str, QueueSettings] | None = None,
         observers: Observers | None = None,
     ) -> None:
         if not registry.tasks:
@@ -140,6 +142,8 @@ class Worker:
             wiring=registry.wire(resources),
             crashed=self._crashed,
             max_waiting=max_waiting,
+            cap=cap,
+            declared=declared,
             observers=observers,
             listening=lambda: self._parts.dispatcher.hears,
         )
@@ -290,6 +294,7 @@ class Worker:
     async def _serve(self, started: Callable[[], None]) -> None:
         await self._parts.life.begin()
         try:
+            await self._parts.steering.begin()
             async with trio.open_nursery() as services:  # they stop last
                 services.start_soon(self._service, "heartbeat", self._parts.life.heartbeat.run)
                 services.start_soon(self._service, "life", self._parts.life.run)
@@ -297,6 +302,7 @@ class Worker:
                     await services.start(self._hear)
                 services.start_soon(self._service, "upkeep", self._parts.upkeep.run)
                 services.start_soon(self._service, "schedules", self._parts.firing.run)
+                services.start_soon(self._service, "steering", self._parts.steering.run)
                 services.start_soon(self._service, "progress", self._parts.progress.run)
                 services.start_soon(self._service, "waits", self._parts.waits.run)
                 if self._parts.sampler is not None:
@@ -440,7 +446,10 @@ class Worker:
         match news:
             case GotWork(queue):
                 self._parts.dispatcher.got_work(queue)
+            case Overridden():
+                self._parts.steering.heard()
             case Reconnected():
+                self._parts.steering.heard()
                 self._hears(True)
                 self._parts.dispatcher.got_work()
             case Disconnected():

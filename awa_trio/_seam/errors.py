@@ -59,3 +59,14 @@ class KeyTaken(StoreError):
 
 class Rejected(StoreError):
     """The database refuses this for good; trying again would not help."""
+
+
+class Draining(Rejected):
+    """A queue takes no more jobs; nothing was inserted."""
+
+    queue: str
+    """The queue."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue} is being drained")
+        self.queue = queue

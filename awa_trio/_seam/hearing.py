@@ -36,6 +36,13 @@ class Answered:
 
 
 @attrs.frozen
+class Overridden:
+    """Settings of a queue have been overridden, or are not any more."""
+
+    queue: str
+
+
+@attrs.frozen
 class Reconnected:
     """Hearing begins, or begins again: anything may have been missed before."""
 
@@ -45,5 +52,5 @@ class Disconnected:
     """Nothing is heard until it says `Reconnected`."""
 
 
-News: TypeAlias = GotWork | CutElsewhere | Answered | Reconnected | Disconnected
+News: TypeAlias = GotWork | CutElsewhere | Answered | Overridden | Reconnected | Disconnected
 Hear: TypeAlias = Callable[[News], None]

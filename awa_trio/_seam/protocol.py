@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from .._core.activity import Figures
 from .._core.explaining import Facts
 from .._core.job import JobDetails, PreparedInsert
 from .._core.plan import Plan
+from .._core.queues import QueueStatus
 from .._core.request import Replacements
 from .._core.schedules import Definition, ScheduleRow
 from .._core.settings import Retention
@@ -51,7 +52,11 @@ class Producing(Protocol):
     async def enqueue(
         self, jobs: Sequence[PreparedInsert], *, notify: bool = True
     ) -> list[Enqueued]:
-        """Insert jobs together or not at all, leaving out duplicates; one answer per job."""
+        """Insert jobs together or not at all, leaving out duplicates; one answer per job.
+
+        Raises:
+          Draining: one of the queues takes no more jobs.
+        """
         ...
 
 
@@ -500,6 +505,54 @@ class Scheduling(Protocol):
         ...
 
 
+class Flow(Protocol):
+    """What is said about queues while they are used, by people and by those that use them."""
+
+    async def list_queues(
+        self, queues: Sequence[str] | None, most: int
+    ) -> Sequence[QueueStatus]:
+        """How queues are, by name.
+
+        Args:
+          queues: which, each of them whether known or not; None for all that have live jobs,
+              or that something was said about.
+          most: jobs to count in each state; what it costs is bounded by this.
+        """
+        ...
+
+    async def set_queue(
+        self, queue: str, *, paused: bool | None = None, draining: bool | None = None
+    ) -> bool:
+        """Pause or drain a queue, or end that; None leaves it. Whether it changed anything.
+
+        A pause is exact: every claim that ends after this knows of it.
+        """
+        ...
+
+    async def override_queue(
+        self, queue: str, changes: Mapping[str, object], forgotten: Sequence[str]
+    ) -> bool:
+        """Set overrides, as `_core.queues` has them in JSON, and forget others; whether any changed."""
+        ...
+
+    async def declare_queues(self, queues: Mapping[str, Mapping[str, object]]) -> None:
+        """Keep the settings of queues, in JSON, as the worker that started last has them."""
+        ...
+
+    async def overrides(self, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The overrides of those of the queues that have some, in JSON."""
+        ...
+
+    async def depth(self, queue: str, max_depth: int) -> tuple[int, int | None]:
+        """How many jobs are due and not claimed, up to the limit; and the limit.
+
+        Args:
+          queue: the queue.
+          max_depth: its limit, unless that has been overridden, with None for no limit.
+        """
+        ...
+
+
 class Store(
     Producing,
     Working,
@@ -508,6 +561,7 @@ class Store(
     Inspecting,
     KeepingDeadLetters,
     Scheduling,
+    Flow,
     Protocol,
 ):
     """Everything a store does."""

@@ -7,6 +7,7 @@ import re
 import psycopg
 
 from .._seam.errors import (
+    Draining,
     Fenced,
     KeyTaken,
     Lasting,
@@ -16,11 +17,12 @@ from .._seam.errors import (
     Transient,
 )
 
-#: Raised by our own functions; see functions/lock_worker.sql, settle.sql and
-#: join_transaction.sql.
+#: Raised by our own functions; see functions/lock_worker.sql, settle.sql,
+#: join_transaction.sql and refuse_drained.sql.
 FENCED = "AW001"
 KEY_TAKEN = "AW002"
 IN_LANE = "AW003"
+DRAINING = "AW004"
 
 
 class InLane(StoreError):
@@ -99,6 +101,8 @@ def _classified(error: psycopg.Error) -> StoreError:
         return Fenced(message, headline)
     if code == IN_LANE:
         return InLane(message, headline)
+    if code == DRAINING:
+        return Draining(error.diag.message_detail or "")
     if code == KEY_TAKEN:
         return KeyTaken(int(error.diag.message_detail or 0))
     if code in _UNPREPARED:

@@ -26,15 +26,16 @@ def values(job: PreparedInsert) -> tuple[Any, ...]:
         Int4(job.unique_states),
         job.ordering_key,
         job.deadline,
+        job.limit_key,
     )
 
 
 #: How many parameters `columns` returns.
-COLUMNS = 12
+COLUMNS = 13
 
 
 def columns(jobs: Sequence[PreparedInsert]) -> tuple[Any, ...]:
-    """Return one array per column, kinds to deadlines, as ``awa.enqueue_many`` takes them.
+    """Return one array per column, kinds to limit keys, as ``awa.enqueue_many`` takes them.
 
     A column in which every job has the default is None: unnest() fills it with nulls.
     """
@@ -51,6 +52,7 @@ def columns(jobs: Sequence[PreparedInsert]) -> tuple[Any, ...]:
         optional(arrays.int2s, [job.unique_states or None for job in jobs]),
         optional(arrays.texts, [job.ordering_key for job in jobs]),
         optional(arrays.float8s, [job.deadline for job in jobs]),
+        optional(arrays.texts, [job.limit_key for job in jobs]),
     )
 
 

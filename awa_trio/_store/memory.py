@@ -12,7 +12,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import attrs
@@ -24,12 +24,21 @@ from .._core.instants import count
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
 from .._core.outcome import Lost
 from .._core.plan import Plan
+from .._core.queues import QueueStatus
 from .._core.request import Replacements
 from .._core.schedules import Definition, ScheduleRow
 from .._core.settings import Retention
 from .._core.workers import WorkerRow
-from .._seam.errors import Fenced, KeyTaken
-from .._seam.hearing import Answered, CutElsewhere, GotWork, Hear, News, Reconnected
+from .._seam.errors import Draining, Fenced, KeyTaken
+from .._seam.hearing import (
+    Answered,
+    CutElsewhere,
+    GotWork,
+    Hear,
+    News,
+    Overridden,
+    Reconnected,
+)
 from .._seam.protocol import Joined
 from .._seam.values import (
     STALE,
@@ -47,9 +56,9 @@ from .._seam.values import (
     Waited,
     Want,
 )
+from .memory_flow import HELD, QueueBook
 
 WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
-HELD = frozenset({JobState.RUNNING, JobState.WAITING_EXTERNAL})
 
 #: Virtual time begins at 0; this is what that is called.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,6 +99,7 @@ class MemoryStore:
         self._ids = itertools.count(1)
         self._worker_ids = itertools.count(1)
         self._hearers: list[Hear] = []
+        self._book = QueueBook()
 
     def _now(self) -> datetime:
         return EPOCH + timedelta(seconds=self._clock())
@@ -104,6 +114,9 @@ class MemoryStore:
         return self._enqueue(jobs, notify)
 
     def _enqueue(self, jobs: Sequence[PreparedInsert], notify: bool) -> list[Enqueued]:
+        for queue in sorted({job.queue for job in jobs}):
+            if self._book.draining(queue):
+                raise Draining(queue)
         answers = []
         for job in jobs:
             holder = self._holder(job)
@@ -143,6 +156,7 @@ class MemoryStore:
             run_lease=0,
             raw_progress=None,
             raw_callback_answer=None,
+            limit_key=job.limit_key,
             state=self._initial(job),
             errors=[],
             worker_id=None,
@@ -215,13 +229,21 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         self._check(worker)
         claimed = []
-        for want in wants:
+        for want in sorted(wants, key=lambda want: want.queue):
             now = self._now()
             due = [row for row in self._startable([want.queue], kinds) if row.run_at <= now]
             due.sort(key=lambda row: (_aged(row, now, want.ageing), row.run_at, row.id))
-            for row in due[: want.most]:
+            room = self._book.room(want.queue, self._clock())
+            left = want.most if room is None else min(want.most, room)
+            for row in due:
+                if left == 0:
+                    break
+                if row.limit_key is not None and self._key_room(row) == 0:
+                    continue
+                left -= 1
                 if self._move(row, JobState.RUNNING) is not None:
                     continue
+                self._book.spend(row.queue, row.limit_key, self._clock())
                 deadline = row.deadline
                 if deadline is None:
                     deadline = kinds[row.kind]
@@ -234,6 +256,19 @@ class MemoryStore:
                 row.deadline_at = now + timedelta(seconds=deadline) if deadline else None
                 claimed.append(_claimed(row, deadline))
         return claimed
+
+    def _held_of(self, row: JobDetails) -> int:
+        """Attempts with the limit key of a job that are under way."""
+        return sum(
+            other.worker_id is not None
+            and (other.queue, other.limit_key) == (row.queue, row.limit_key)
+            for other in self._jobs.values()
+        )
+
+    def _key_room(self, row: JobDetails) -> int | None:
+        assert row.limit_key is not None
+        held = self._held_of(row)
+        return self._book.key_room(row.queue, row.limit_key, held, self._clock())
 
     def _startable(self, queues: Sequence[str], kinds: Iterable[str]) -> list[JobDetails]:
         """The jobs that wait for nothing but their time."""
@@ -260,8 +295,13 @@ class MemoryStore:
     async def next_due(self, queues: Sequence[str], kinds: Sequence[str]) -> float | None:
         """See `_seam.protocol.Working`."""
         await anyio.lowlevel.checkpoint()
-        due = [row.run_at for row in self._startable(queues, kinds)]
-        return max(0.0, (min(due) - self._now()).total_seconds()) if due else None
+        waits = []
+        for row in self._startable(queues, kinds):
+            held = 0 if row.limit_key is None else self._held_of(row)
+            wait = self._book.wait(row.queue, row.limit_key, held, self._clock())
+            if wait is not None:
+                waits.append(max(wait, (row.run_at - self._now()).total_seconds()))
+        return min(waits, default=None)
 
     async def settle(
         self,
@@ -302,7 +342,7 @@ class MemoryStore:
             if notify:
                 self._tell_of_work(plan.inserts)
                 row = self._jobs[move.job_id]
-                if row.state is JobState.AVAILABLE or row.ordering_key is not None:
+                if row.state is JobState.AVAILABLE or row.apart:
                     self._tell(GotWork(row.queue))
         return [answers.get(id(plan), STALE) for plan in plans]
 
@@ -1029,6 +1069,63 @@ class MemoryStore:
         rows = [copy.copy(row) for row in self._wanted(wanted)]
         return rows[:most]
 
+    # ---- flow
+
+    async def list_queues(
+        self, queues: Sequence[str] | None, most: int
+    ) -> Sequence[QueueStatus]:
+        """See `_seam.protocol.Flow`."""
+        await anyio.lowlevel.checkpoint()
+        live: dict[str, list[JobDetails]] = {}
+        for row in self._jobs.values():
+            if not row.state.terminal:
+                live.setdefault(row.queue, []).append(row)
+        names = {*self._book.names, *live} if queues is None else set(queues)
+        return [
+            self._book.status(name, live.get(name, ()), most, self._now())
+            for name in sorted(names)
+        ]
+
+    async def set_queue(
+        self, queue: str, *, paused: bool | None = None, draining: bool | None = None
+    ) -> bool:
+        """See `_seam.protocol.Flow`."""
+        await anyio.lowlevel.checkpoint()
+        now = self._now()
+        changed = self._book.set(queue, paused=paused, draining=draining, now=now)
+        if paused is False:
+            self._tell(GotWork(queue))
+        return changed
+
+    async def override_queue(
+        self, queue: str, changes: Mapping[str, object], forgotten: Sequence[str]
+    ) -> bool:
+        """See `_seam.protocol.Flow`."""
+        await anyio.lowlevel.checkpoint()
+        changed = self._book.override(queue, changes, forgotten)
+        if changed:
+            self._tell(Overridden(queue))
+            self._tell(GotWork(queue))
+        return changed
+
+    async def declare_queues(self, queues: Mapping[str, Mapping[str, object]]) -> None:
+        """See `_seam.protocol.Flow`."""
+        await anyio.lowlevel.checkpoint()
+        for queue, settings in queues.items():
+            self._book.declare(queue, settings)
+
+    async def overrides(self, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """See `_seam.protocol.Flow`."""
+        await anyio.lowlevel.checkpoint()
+        found = {queue: self._book.overrides(queue) for queue in queues}
+        return {queue: overrides for queue, overrides in found.items() if overrides}
+
+    async def depth(self, queue: str, max_depth: int) -> tuple[int, int | None]:
+        """See `_seam.protocol.Flow`."""
+        limit = self._book.max_depth(queue, max_depth)
+        [backlog] = await self.backlogs([queue], limit or 0)
+        return backlog.due, limit
+
     # ---- hearing
 
     def now(self) -> datetime:
@@ -1090,4 +1187,5 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         run_lease=row.run_lease,
         raw_progress=row.raw_progress,
         raw_callback_answer=row.raw_callback_answer,
+        limit_key=row.limit_key,
     )

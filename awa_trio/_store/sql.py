@@ -7,6 +7,7 @@ means, is said at the head of the function's own file.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,9 +26,10 @@ from .._core.job import JobDetails, JobState, PreparedInsert
 from .._core.job_errors import job_errors
 from .._core.outcome import Lost
 from .._core.plan import Plan
+from .._core.queues import LIVE, QueueStatus, read_settings
 from .._core.request import Replacements
 from .._core.schedules import Definition, ScheduleRow
-from .._core.settings import Retention
+from .._core.settings import QueueSettings, Retention
 from .._core.workers import WorkerRow
 from .._pg import arrays
 from .._pg.listener import Listener
@@ -38,6 +40,7 @@ from .._seam.hearing import (
     GotWork,
     Hear,
     News,
+    Overridden,
     Reconnected,
 )
 from .._seam.protocol import Joined
@@ -83,8 +86,8 @@ def call(function: str, parameters: int) -> bytes:
     return f"SELECT * FROM awa.{function}({places})".encode()  # noqa: S608, names of ours
 
 
-ENQUEUE = call("enqueue", 13)
-ENQUEUE_MANY = call("enqueue_many", 13)
+ENQUEUE = call("enqueue", 14)
+ENQUEUE_MANY = call("enqueue_many", 14)
 REGISTER = call("register", 4)
 UNREGISTER = call("unregister", 1)
 TELL = (
@@ -94,7 +97,7 @@ TELL = (
 BEAT = call("beat", 1)
 CLAIM = call("claim", 12)
 NEXT_DUE = call("next_due", 2)
-SETTLE = call("settle", 29)
+SETTLE = call("settle", 30)
 SETTLE_IN = (
     SETTLE.replace(b"*", b"s.*, pg_catalog.pg_current_xact_id()::pg_catalog.text") + b" AS s"
 )
@@ -134,9 +137,15 @@ WORKERS = call("list_workers", 1)
 ACTIVITY = call("activity", 2)
 REGISTER_SCHEDULES = call("register_schedules", 7)
 LIST_SCHEDULES = call("list_schedules", 1)
-FIRE_CRON = call("fire_cron", 17)
+FIRE_CRON = call("fire_cron", 18)
 PAUSE_SCHEDULE = call("pause_schedule", 2)
 REMOVE_SCHEDULE = call("remove_schedule", 1)
+LIST_QUEUES = call("list_queues", 2)
+SET_QUEUE = call("set_queue", 3)
+OVERRIDE_QUEUE = call("override_queue", 3)
+DECLARE_QUEUES = call("declare_queues", 2)
+QUEUE_OVERRIDES = call("queue_overrides", 1)
+DEPTH = call("depth", 2)
 
 
 async def database_identity(connection: psycopg.AsyncConnection[Any]) -> str:
@@ -530,6 +539,43 @@ class SqlStore:
         rows = await self._rows(LIST, (*_sort(wanted), before_id, Int4(most)))
         return [_details(row) for row in rows]
 
+    # ---- flow
+
+    async def list_queues(
+        self, queues: Sequence[str] | None, most: int
+    ) -> Sequence[QueueStatus]:
+        """See `_seam.protocol.Flow`."""
+        only = None if queues is None else arrays.texts(queues)
+        return [_status(row) for row in await self._rows(LIST_QUEUES, (only, Int4(most)))]
+
+    async def set_queue(
+        self, queue: str, *, paused: bool | None = None, draining: bool | None = None
+    ) -> bool:
+        """See `_seam.protocol.Flow`."""
+        return cast("bool", await self._value(SET_QUEUE, (queue, paused, draining)))
+
+    async def override_queue(
+        self, queue: str, changes: Mapping[str, object], forgotten: Sequence[str]
+    ) -> bool:
+        """See `_seam.protocol.Flow`."""
+        parameters = (queue, json.dumps(changes), arrays.texts(forgotten))
+        return cast("bool", await self._value(OVERRIDE_QUEUE, parameters))
+
+    async def declare_queues(self, queues: Mapping[str, Mapping[str, object]]) -> None:
+        """See `_seam.protocol.Flow`."""
+        settings = arrays.texts([json.dumps(one) for one in queues.values()])
+        await self._rows(DECLARE_QUEUES, (arrays.texts(list(queues)), settings))
+
+    async def overrides(self, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """See `_seam.protocol.Flow`."""
+        rows = await self._rows(QUEUE_OVERRIDES, (arrays.texts(queues),))
+        return {queue: json.loads(overrides) for queue, overrides in rows}
+
+    async def depth(self, queue: str, max_depth: int) -> tuple[int, int | None]:
+        """See `_seam.protocol.Flow`."""
+        [(limit, due)] = await self._rows(DEPTH, (queue, Int4(max_depth)))
+        return due, limit
+
 
 class JoinedTransaction:
     """A transaction of a handler's own, in which its attempt completes."""
@@ -710,6 +756,21 @@ def _wait_columns(waits: Sequence[Wait]) -> tuple[arrays.Array, ...]:
     )
 
 
+def _status(row: Sequence[Any]) -> QueueStatus:
+    queue, counts, oldest, paused_at, draining_since, settings, overrides = row
+    return QueueStatus(
+        name=queue,
+        counts={state: (json.loads(counts) if counts else {}).get(state, 0) for state in LIVE},
+        oldest=oldest,
+        paused_at=None if paused_at is None else instant(paused_at),
+        draining_since=None if draining_since is None else instant(draining_since),
+        settings=None
+        if settings is None
+        else QueueSettings(**read_settings(json.loads(settings))),
+        overrides=read_settings(json.loads(overrides)),
+    )
+
+
 def _waited(waits: Sequence[Wait], rows: Sequence[Any]) -> list[Waited | None]:
     found = {number: Waited(waiting, answer) for number, waiting, answer in rows}
     return [found.get(number) for number in range(1, len(waits) + 1)]
@@ -717,13 +778,13 @@ def _waited(waits: Sequence[Wait], rows: Sequence[Any]) -> list[Waited | None]:
 
 def _details(row: Sequence[Any]) -> JobDetails:
     *facts, state, errors, worker, attempted, deadline, finalized, key, states = row[:22]
-    progress, answer, output, dead_letter, token, until = row[22:]
+    progress, answer, output, dead_letter, token, until, limit_key = row[22:]
     held = None if key is None else bytes(key)
     *instants, until = [
         None if at is None else instant(at) for at in (attempted, deadline, finalized, until)
     ]
     known = job_errors(errors)
-    own = [progress, answer, JobState(state), known, worker, *instants, held, states]
+    own = [progress, answer, limit_key, JobState(state), known, worker, *instants, held, states]
     return JobDetails(*facts, *own, *[output, dead_letter, token, until])
 
 
@@ -846,7 +907,7 @@ class SqlWorkerStore(SqlStore):
 
         listener = Listener(
             self._hearing,
-            [JOBS_CHANNEL, CUT_CHANNEL, CALLBACKS_CHANNEL],
+            [JOBS_CHANNEL, CUT_CHANNEL, CALLBACKS_CHANNEL, QUEUES_CHANNEL],
             heard,
             lambda: hear(Reconnected()),
             lost=lambda: hear(Disconnected()),
@@ -861,12 +922,15 @@ class SqlWorkerStore(SqlStore):
 JOBS_CHANNEL = "awa:jobs"
 CUT_CHANNEL = "awa:cut"
 CALLBACKS_CHANNEL = "awa:callbacks"
+QUEUES_CHANNEL = "awa:queues"
 
 
 def parse(channel: str, payload: str) -> News | None:
     """Return what a notification means; None if it means nothing: anyone may send one."""
     if channel == JOBS_CHANNEL:
         return GotWork(payload) if 0 < len(payload) <= 200 else None
+    if channel == QUEUES_CHANNEL:
+        return Overridden(payload)
     if channel == CUT_CHANNEL:
         try:
             job_id, run_lease, state = payload.split(" ")

@@ -25,6 +25,7 @@ from ._grants import grants
 from ._jobs import jobs
 from ._migrate import migrate
 from ._output import drop_unwritable_output, open_closed_output, problem
+from ._queues import queues
 from ._storage import storage
 from ._top import top
 from ._worker import worker
@@ -48,6 +49,7 @@ app.command(top)
 app.command(jobs)
 app.command(dlq)
 app.command(cron)
+app.command(queues)
 app.command(storage)
 app.command(callbacks)
 app.command(dev)

@@ -19,7 +19,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .. import JobDetails, StoragePart, TimelineEntry, UndecodableArgs
+from .. import (
+    JobDetails,
+    JobState,
+    QueueStatus,
+    StoragePart,
+    TimelineEntry,
+    UndecodableArgs,
+)
 
 
 class _Output(Console):
@@ -174,6 +181,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "schedule": job.schedule,
         "scheduled_for": iso(job.scheduled_for),
         "ordering_key": job.ordering_key,
+        "limit_key": job.limit_key,
         "unique_key": job.unique_key.hex() if job.unique_key else None,
         "deadline": job.deadline,
         "worker_id": job.worker_id,
@@ -314,6 +322,37 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Ta
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def print_queues(queues: Sequence[QueueStatus]) -> None:
+    """Print queues as a table."""
+    states = ("available", "scheduled", "retryable", "running", "waiting_external")
+    print_table(
+        "no queues",
+        ("queue", "", *(state.replace("_external", "") for state in states), "oldest"),
+        [
+            (
+                cell(queue.name),
+                _said_of(queue),
+                *(f"{queue.counts[JobState(state)]:,}" for state in states),
+                "" if queue.oldest is None else f"{queue.oldest:,.0f} s",
+            )
+            for queue in queues
+        ],
+    )
+
+
+def _said_of(queue: QueueStatus) -> Text:
+    said = [
+        word
+        for word, is_so in (
+            ("paused", queue.paused),
+            ("draining", queue.draining),
+            ("overridden", bool(queue.overrides)),
+        )
+        if is_so
+    ]
+    return Text(", ".join(said), style=_COLOURS["retryable"])
 
 
 def print_parts(parts: Sequence[StoragePart]) -> None:
@@ -466,6 +505,7 @@ def _print_facts(job: JobDetails) -> None:
         ("triggered by", triggered_by and f"job {triggered_by}"),
         ("schedule", job.schedule and f"{job.schedule}, for {iso(job.scheduled_for)}"),
         ("ordering key", job.ordering_key),
+        ("limit key", job.limit_key),
         ("unique key", job.unique_key.hex() if job.unique_key else None),
         ("metadata", metadata.replace("\n", " ") if metadata != "{}" else None),
         # Newlines in JSON stand between its parts, never in its strings.

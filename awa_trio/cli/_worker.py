@@ -41,6 +41,7 @@ async def worker(
     queue: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     grace: Annotated[float, Parameter(validator=Number(gte=0))] = 25.0,
     name: str | None = None,
+    max_workers: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     listen: bool = True,
     prepare: bool | None = None,
     listen_dsn: ListenDsn = "",
@@ -67,6 +68,8 @@ async def worker(
         Seconds for the running jobs to end after the first signal.
     name
         How people know the worker. Default, host and process.
+    max_workers
+        Attempts of all queues together that run at once. Default, what each queue may.
     listen
         Hear of new jobs by LISTEN; polling finds them too.
     prepare
@@ -105,6 +108,7 @@ async def worker(
             queues=queues,
             grace=grace,
             name=name,
+            max_workers=max_workers,
             listen=listen,
         )
         tell = logging.getLogger("awa_trio.cli").info if json else note

@@ -54,6 +54,7 @@ class Staged:
     unique_key: bytes | None
     """16 bytes; None if it never counts as a duplicate."""
     ordering_key: str | None
+    limit_key: str | None
     deadline: float | None
 
 
@@ -176,6 +177,7 @@ class HandlerJob(Job[ArgsT]):
             raw_callback_answer=None
             if last_callback is None
             else answer_of(last_callback.token, encode_payload(last_callback.payload, Codec())),
+            limit_key=None,
         )
         self._app = app
         self._script = _Script(answers)
@@ -235,6 +237,7 @@ class HandlerJob(Job[ArgsT]):
                 run_at=insert.run_at,
                 unique_key=insert.unique_key,
                 ordering_key=insert.ordering_key,
+                limit_key=insert.limit_key,
                 deadline=insert.deadline,
             )
             for insert, given in self._given

@@ -393,10 +393,17 @@ class NoStore:
         return [
             Claimed(
                 n + 1, "nothing", "default", 2, 1, 25, b'{"n":1,"moment":0.0}', None, None,
-                0, 0, 300.0, None, 1, None, None,
+                0, 0, 300.0, None, 1, None, None, None,
             )
             for n in range(self._left, self._left + most)
         ]  # fmt: skip
+
+    async def declare_queues(self, queues: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def overrides(self, queues: object) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        return {}
 
     async def begin_waits(self, *given: object) -> list[object]:
         return []

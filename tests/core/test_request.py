@@ -90,6 +90,7 @@ def test_a_request_with_everything() -> None:
         run_at=at,
         unique_opts={"by_queue": True, "states": 3},
         ordering_key="k",
+        limit_key="li",
         deadline=30,
     )
 
@@ -105,8 +106,9 @@ def test_a_request_with_everything() -> None:
         unique_key=unique_key("mail", "q", {"to": "é"}, UniqueOpts(by_queue=True)),
         unique_states=3,
         ordering_key="k",
+        limit_key="li",
         deadline=30.0,
-        size=len('mailq{"to":"é"}{"by":"ü"}xÿk'.encode()),
+        size=len('mailq{"to":"é"}{"by":"ü"}xÿkli'.encode()),
     )
 
 
@@ -154,6 +156,7 @@ def test_every_option_can_be_given_by_keyword_and_by_method() -> None:
         "run_at",
         "unique_opts",
         "ordering_key",
+        "limit_key",
         "deadline",
     )
     options: dict[str, Any] = dict.fromkeys(OPTION_NAMES)
@@ -172,6 +175,7 @@ def test_none_is_the_same_as_leaving_an_option_out() -> None:
         "run_at": None,
         "unique_opts": None,
         "ordering_key": None,
+        "limit_key": None,
         "deadline": None,
     }
 
@@ -311,6 +315,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
         ({"ordering_key": ""}, "ordering_key: give 1 to 200 characters, not 0"),
         ({"ordering_key": "k" * 201}, "ordering_key: give 1 to 200 characters, not 201"),
         ({"ordering_key": 7}, "ordering_key: give a str, not int"),
+        ({"limit_key": ""}, "limit_key: give 1 to 200 characters, not 0"),
         ({"deadline": -1}, "deadline: give 0 to"),
         ({"deadline": -0.001}, "deadline: give 0 to"),
         ({"deadline": float("nan")}, "deadline: give 0 to"),
@@ -491,6 +496,7 @@ GOOD = st.fixed_dictionaries(
             {}, optional={"by_queue": st.booleans(), "states": st.integers(1, 255)}
         ),
         "ordering_key": TEXT,
+        "limit_key": TEXT,
         "deadline": st.floats(0, 86_400),
     },
 )
@@ -507,6 +513,7 @@ ANY = st.fixed_dictionaries(
             st.sampled_from(["states", "by_args"]), st.integers(-1, 257) | st.booleans()
         ),
         "ordering_key": ANY_TEXT,
+        "limit_key": ANY_TEXT,
         "deadline": st.floats() | st.integers(),
     },
 )
@@ -532,6 +539,7 @@ def test_nothing_gets_through_that_the_schema_would_refuse(args: Any, options: A
     assert len(job.tags) <= 20
     assert all(job.tags)
     assert job.ordering_key is None or 1 <= len(job.ordering_key) <= 200
+    assert job.limit_key is None or 1 <= len(job.limit_key) <= 200
     assert job.deadline is None or 0 <= job.deadline < float("inf")
     assert job.run_at is None or job.run_at.utcoffset() == timedelta(0)
     assert (job.unique_key is None) == (job.unique_states == 0)
@@ -539,7 +547,12 @@ def test_nothing_gets_through_that_the_schema_would_refuse(args: Any, options: A
         16,
         True,
     )
-    assert all(map(storable, (job.kind, job.queue, job.ordering_key or "", *job.tags)))
+    assert all(
+        map(
+            storable,
+            (job.kind, job.queue, job.ordering_key or "", job.limit_key or "", *job.tags),
+        )
+    )
     for data in (job.args, job.metadata or b"{}"):
         assert b"\\u0000" not in data.replace(b"\\\\", b"")
         assert storable(repr(json.loads(data)))
@@ -563,6 +576,7 @@ def test_a_good_request_is_accepted_and_its_size_is_as_documented(
         utf8(options.get("metadata")),
         *options.get("tags", ()),
         options.get("ordering_key", ""),
+        options.get("limit_key", ""),
     ]
     assert job.size == len("".join(counted).encode())
     assert job.args.isascii()

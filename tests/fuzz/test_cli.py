@@ -26,7 +26,9 @@ COMMANDS = [
     ("callbacks", "serve"), ("demo",), ("nothing",), (), ("check",), ("workers",),
     ("workers", "list"), ("top",), ("jobs", "explain"), ("completion",),
     ("cron",), ("cron", "list"), ("cron", "show"), ("cron", "pause"), ("cron", "resume"),
-    ("cron", "trigger"), ("cron", "remove"),
+    ("cron", "trigger"), ("cron", "remove"), ("queues",), ("queues", "list"),
+    ("queues", "show"), ("queues", "pause"), ("queues", "drain"), ("queues", "resume"),
+    ("queues", "override"), ("queues", "reset"),
 ]  # fmt: skip
 
 OPTIONS = (

@@ -75,6 +75,7 @@ OPTIONS: dict[str, Callable[[Random], Any]] = {
     "run_at": anything,
     "unique_opts": lambda chance: chance.choice(({}, {text(chance): anything(chance)})),
     "ordering_key": text,
+    "limit_key": text,
     "deadline": anything,
 }
 
@@ -117,6 +118,7 @@ async def test_arguments_and_options(client: awa.Client, seed: int, cases: int) 
         job = await client.jobs.get(job_id)
         assert job.queue == options.get("queue", "default")
         assert job.ordering_key == options.get("ordering_key")
+        assert job.limit_key == options.get("limit_key")
         if options.get("tags") is not None:
             assert list(job.tags) == list(options["tags"])
         if options.get("metadata") is not None:

@@ -212,6 +212,7 @@ REFUSED: dict[str, str] = {
     "a mask of too much": "unique_key => '0123456789abcdef', unique_states => 256",
     "a mask below": "unique_key => '0123456789abcdef', unique_states => -1",
     "an empty ordering key": "ordering_key => ''",
+    "an empty limit key": "limit_key => ''",
     "a long ordering key": "ordering_key => repeat('x', 201)",
     "a negative deadline": "deadline => -1",
     "a deadline that is no number": "deadline => 'NaN'",

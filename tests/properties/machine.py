@@ -136,10 +136,28 @@ options = st.fixed_dictionaries(
         "max_attempts": st.integers(1, 3),
         "unique_opts": unique,
         "ordering_key": st.sampled_from([None, "x", "y"]),
+        "limit_key": st.sampled_from([None, "x", "y"]),
         "deadline": st.sampled_from([0.0, 50.0, 5000.0]),
         "tags": st.sampled_from([["t"], ["t", "u"]]),
         "metadata": st.sampled_from([{}, {"m": 1}]),
     },
+)
+
+
+#: What is said of queues. Limits are such that no moment that steps lead to is near the one
+#: at which a token comes.
+said = st.sampled_from(
+    [
+        ("pause", None),
+        ("drain", None),
+        *[("resume", None)] * 4,
+        ("max_per_key", 1),
+        ("max_per_key", 2),
+        ("max_per_key", None),
+        ("rate", awa.Rate(1, per=950, burst=2)),
+        ("rate", awa.Rate(1, per=950, burst=1)),
+        *[("rate", None)] * 2,
+    ]
 )
 
 
@@ -350,8 +368,8 @@ class Queue(RuleBasedStateMachine):
 
     @step(queues=some_queues, kinds=some_kinds)
     def next_due(self, queues: list[str], kinds: list[str]) -> None:
-        """And what is due by now. A hint, which may come too early for jobs with ordering keys, but
-        never too late."""
+        """And what is due by now. A hint, which may come too early for jobs with keys, but never
+        too late."""
         due: list[float | None] = []
 
         async def ask(side: Side) -> None:
@@ -361,7 +379,7 @@ class Queue(RuleBasedStateMachine):
         self.all(lambda side: side.store.backlogs(queues, 100))
         model, *engines = due
         in_order = any(
-            row["ordering_key"] is not None and row["queue"] in queues
+            (row["ordering_key"] or row["limit_key"]) is not None and row["queue"] in queues
             for row in self.rows.values()
         )
         for engine in engines:
@@ -646,6 +664,27 @@ class Queue(RuleBasedStateMachine):
                     )
 
         self.all(act)
+
+    # ---- queues
+
+    @step(2, queue=queues, said=said)
+    def say(self, queue: str, said: tuple[str, Any]) -> None:
+        """Pause, drain, limit: what is said of a queue holds from the next claim on."""
+        what, value = said
+
+        async def say(side: Side) -> object:
+            match what:
+                case "pause" | "drain":
+                    ours = side.client.queues
+                    return await (ours.pause if what == "pause" else ours.drain)(queue)
+                case "resume":
+                    return await side.client.queues.resume(queue)
+                case _:
+                    changes: Any = {what: value}
+                    await side.client.queues.override(queue, **changes)
+                    return None
+
+        self.all(say)
 
     # ---- time, and what it brings
 

@@ -40,6 +40,7 @@ from awa_trio._seam.values import (
     Swept,
 )
 from awa_trio._store.memory import EPOCH
+from awa_trio._store.memory_flow import QueueBook
 from awa_trio.testing._memory import MemoryBackend
 from tests.stores.contract import World
 from tests.stores.test_canonical import SqlWorld
@@ -175,6 +176,7 @@ class Side:
             "run_at": self._since(row.run_at),
             "deadline": row.deadline,
             "ordering_key": row.ordering_key,
+            "limit_key": row.limit_key,
             "run_lease": row.run_lease,
             "progress": row.raw_progress,
             "answer": row.raw_callback_answer,
@@ -254,6 +256,7 @@ class MemorySide(Side):
         store._claims.clear()
         store._workers.clear()
         store._leaders.clear()
+        store._book = QueueBook()
 
     async def holders(self) -> dict[bytes, int]:
         return dict(self.world.memory._claims)
@@ -266,7 +269,7 @@ class MemorySide(Side):
 TABLES = """
     SELECT relname FROM pg_class
      WHERE relnamespace = 'awa'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
-       AND relname IN ('jobs', 'unique_claims', 'workers', 'leaders',
+       AND relname IN ('jobs', 'unique_claims', 'workers', 'leaders', 'queues', 'buckets',
                        'lane_jobs', 'lane_claims', 'lane_ends', 'lane_turns')
 """
 

@@ -31,6 +31,7 @@ EXCITING = {
     "Fenced",
     "InvalidTransition",
     "JobNotFound",
+    "QueueDraining",
 }
 
 

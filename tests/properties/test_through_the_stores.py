@@ -160,6 +160,7 @@ EDGES = st.fixed_dictionaries(
         ),
         "unique_opts": st.sampled_from([{}, {"states": 255}, {"states": 1}, {"states": 128}]),
         "ordering_key": NAMES,
+        "limit_key": NAMES,
         "deadline": st.sampled_from([0, 5e-324, 1e-6, MAX_SECONDS]),
     },
 )
@@ -181,7 +182,14 @@ def test_any_request_that_is_accepted_is_stored_as_it_is(
         assert all(same(model, engine) for engine in engines), (model, engines)
         assert model["args"] == job.args
         assert model["tags"] == job.tags
-        for option in ("kind", "queue", "priority", "max_attempts", "ordering_key"):
+        for option in (
+            "kind",
+            "queue",
+            "priority",
+            "max_attempts",
+            "ordering_key",
+            "limit_key",
+        ):
             assert model[option] == getattr(job, option)
         assert model["deadline"] == job.deadline
 
@@ -203,6 +211,7 @@ PAST: dict[str, dict[str, Any]] = {
     "21 tags": {"tags": ("t",) * 21},
     "ordering key of nothing": {"ordering_key": ""},
     "ordering key of 201": {"ordering_key": "k" * 201},
+    "limit key of nothing": {"limit_key": ""},
     "deadline below 0": {"deadline": -1e-9},
     "deadline of more than a year": {"deadline": MAX_SECONDS + 1},
     "deadline NaN": {"deadline": math.nan},

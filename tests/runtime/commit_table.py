@@ -494,8 +494,8 @@ class CommitTable:
 
     @pytest.mark.parametrize("beyond", [0, 1], ids=["byte 65,536", "byte 65,537"])
     async def test_64_KiB_of_serialized_requests(self, client: awa.Client, beyond: int) -> None:
-        """ADR-046, "Limits": of kind, queue, args, metadata, tags and ordering key in total."""
-        parts = ("stage_b", "q\u00fc", '{"item_id":1}', '{"x":""}', "tag", "\u20ac")
+        """ADR-046, "Limits": of kind, queue, args, metadata, tags and keys in total."""
+        parts = ("stage_b", "q\u00fc", '{"item_id":1}', '{"x":""}', "tag", "\u20ac", "\u20ac")
         rest = 65_536 - 16 * len("".join(parts).encode())
 
         async def behaviour(job: awa.Job[StageA]) -> None:
@@ -508,6 +508,7 @@ class CommitTable:
                         metadata={"x": filler},
                         tags=["tag"],
                         ordering_key="\u20ac",
+                        limit_key="\u20ac",
                     )
                 except awa.StagingTooLarge as error:
                     assert (n, error.limit_bytes) == (15, 65_536)
@@ -628,6 +629,7 @@ class CommitTable:
             "run_at": datetime(2100, 1, 1, tzinfo=UTC),
             "unique_opts": {},
             "ordering_key": "o",
+            "limit_key": "l",
         }
 
         async def behaviour(job: awa.Job[StageA]) -> None:
@@ -645,7 +647,7 @@ class CommitTable:
         other = await client.enqueue(StageB(3), **options)
         enqueued = await client.jobs.get(other.id)
         for name in ("queue", "priority", "max_attempts", "tags", "metadata", "run_at",
-                     "unique_states", "ordering_key", "state", "deadline"):  # fmt: skip
+                     "unique_states", "ordering_key", "limit_key", "state", "deadline"):  # fmt: skip
             assert getattr(staged, name) == getattr(enqueued, name), name
         assert (typed.queue, typed.priority, typed.unique_states) == ("elsewhere", 3, 1)
         assert typed.metadata == {"m": [1]}

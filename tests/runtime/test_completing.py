@@ -765,7 +765,9 @@ async def test_a_store_in_memory_says_that_it_cannot() -> None:
 
 
 async def test_a_job_that_nobody_runs_says_so() -> None:
-    row = awa.JobRow(1, "k", "q", 1, 1, 1, b"{}", None, None, 0, 0, None, None, 1, None, None)
+    row = awa.JobRow(
+        1, "k", "q", 1, 1, 1, b"{}", None, None, 0, 0, None, None, 1, None, None, None
+    )
     job: awa.Job[None] = awa.Job(
         row, lambda _: None, StagingBuffer(), lambda *_: PreparedInsert("", "", b"")
     )

@@ -270,6 +270,51 @@ async def _(desk: Desk) -> None:
     await awa.check(app, desk.client)
 
 
+# ---- queues
+
+
+@operation("enqueue with a limit key", ENQUEUERS)
+async def _(desk: Desk) -> None:
+    await desk.client.enqueue(Plain(next(desk.numbers)), limit_key="key")
+
+
+@operation("ask how full a queue is", EVERYBODY)
+async def _(desk: Desk) -> None:
+    await desk.store.depth("default", 10)
+
+
+@operation("look at queues", LOOKERS)
+async def _(desk: Desk) -> None:
+    await desk.client.queues.list()
+
+
+@operation("pause, drain and resume a queue", PEOPLE)
+async def _(desk: Desk) -> None:
+    await desk.client.queues.pause("nobody's")
+    await desk.client.queues.drain("nobody's")
+    await desk.client.queues.resume("nobody's")
+
+
+@operation("override settings of a queue", PEOPLE)
+async def _(desk: Desk) -> None:
+    await desk.client.queues.override("nobody's", max_workers=next(desk.numbers) % 1000 + 1)
+    await desk.client.queues.reset("nobody's")
+
+
+@operation("say what an app says of its queues", WORKERS)
+async def _(desk: Desk) -> None:
+    await desk.store.declare_queues({"nobody's": {"max_workers": next(desk.numbers)}})
+
+
+@operation("claim within limits", WORKERS)
+async def _(desk: Desk) -> None:
+    limits = {"rate": awa.Rate(1), "rate_per_key": awa.Rate(1), "max_per_key": 1}
+    await desk.owner.queues.override("limited", **limits)  # type: ignore[arg-type]
+    await desk.owner.enqueue(Plain(next(desk.numbers)), queue="limited", limit_key="key")
+    worker = await desk.store.register("limited", 60)
+    await desk.store.claim(worker, [Want("limited", 1, 0.0)], {"plain": None})
+
+
 # ---- callbacks
 
 
@@ -373,7 +418,7 @@ async def _(desk: Desk) -> None:
     )
 
 
-@operation("ask what is due", ROW_READERS, in_lanes=LOOKERS)
+@operation("ask what is due", LOOKERS)
 async def _(desk: Desk) -> None:
     await desk.store.next_due(["default"], ["plain"])
 
@@ -491,6 +536,8 @@ statement(
 )
 statement("empty the table", NOBODY, "TRUNCATE awa.jobs")
 statement("let go of keys", MOVERS, "DELETE FROM awa.unique_claims")
+statement("refill a bucket", WORKERS, "UPDATE awa.buckets SET tokens = 9")
+statement("change a limit key", NOBODY, "UPDATE awa.jobs SET limit_key = 'x'")
 statement("fence a worker", WORKERS, "UPDATE awa.workers SET fenced_at = now()")
 statement("see the workers", LOOKERS, "SELECT * FROM awa.workers")
 statement("choose the next ID", NOBODY, "SELECT setval('awa.job_ids', 1)")

@@ -15,6 +15,7 @@ from awa_trio._seam.hearing import GotWork, News, Reconnected
 from awa_trio._store.sql import SqlWorkerStore
 
 from .contract import StoreContract, World
+from .flow_contract import FlowContract
 
 #: Time passes when everything that has happened is moved into the past.
 SHIFT = """
@@ -36,6 +37,7 @@ UPDATE awa.schedules SET
     fired_at = fired_at - make_interval(secs => %(s)s),
     paused_at = paused_at - make_interval(secs => %(s)s),
     seen_at = seen_at - make_interval(secs => %(s)s);
+UPDATE awa.buckets SET at = at - make_interval(secs => %(s)s);
 """
 
 
@@ -74,7 +76,7 @@ class SqlWorld(World):
         return [news for news in heard if news != last and not isinstance(news, Reconnected)]
 
 
-class TestCanonical(StoreContract):
+class TestCanonical(StoreContract, FlowContract):
     @pytest.fixture
     async def world(
         self, canonical: str, straight: Callable[[str], str], nursery: trio.Nursery

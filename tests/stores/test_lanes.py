@@ -84,7 +84,7 @@ def settle(
 ) -> list[int]:
     """Settle jobs; return those that were stale."""
     n = len(ids)
-    nothing = ", ".join(["NULL"] * 20)
+    nothing = ", ".join(["NULL"] * 21)
     statement = (
         "SELECT stale FROM awa.settle(%s, 1000, false, %s, %s::bigint[], %s::awa.job_state[],"
         f" %s::awa.job_state[], %s::int[], {nothing}, true)"

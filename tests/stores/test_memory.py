@@ -11,6 +11,7 @@ from awa_trio._seam.hearing import News, Reconnected
 from awa_trio._store.memory import MemoryStore
 
 from .contract import StoreContract, World
+from .flow_contract import FlowContract
 
 
 class MemoryWorld(World):
@@ -32,7 +33,7 @@ class MemoryWorld(World):
         return [news for news in heard if not isinstance(news, Reconnected)]
 
 
-class TestMemory(StoreContract):
+class TestMemory(StoreContract, FlowContract):
     @pytest.fixture
     async def world(self, nursery: trio.Nursery) -> MemoryWorld:
         world = MemoryWorld()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ JOBS = 10
 #: jobs have ordering keys, a claim looks at as many as 128 keys beside those it wants.
 MOST_READ = 500
 
-KINDS = {"k": None, "unique": None, "ordered": None}
+KINDS = {"k": None, "unique": None, "ordered": None, "limited": None}
 
 
 def key(n: int) -> bytes:
@@ -67,12 +68,22 @@ class Watched:
                 for n in range(IN_THE_WAY)
             ],
         ]
+        jobs += [
+            [job("limited", queue="one key", limit_key="it") for _ in range(IN_THE_WAY)],
+            [
+                job("limited", queue="keys", limit_key=f"key {n % 500}", priority=1 + n % 4)
+                for n in range(IN_THE_WAY)
+            ],
+        ]
+        for queue in ("one key", "keys"):
+            await self.store.override_queue(queue, {"max_per_key": 1}, [])
         for batch in jobs:
             await self.store.enqueue(batch, notify=False)
         while done := await self.claim("done", 500):
             await self.store.settle([plan(j, JobState.COMPLETED) for j in done], worker=None)
         for _ in range(4):
             assert await self.claim("q", 500)
+        assert len(await self.claim("one key", 500)) == 1
         async with self._pool.connection() as connection:
             await connection.execute("VACUUM ANALYZE")
 
@@ -165,6 +176,33 @@ async def test_the_reading_is_seen(watched: Watched) -> None:
 async def test_claiming(watched: Watched, queue: str) -> None:
     claimed = await check(watched, lambda: watched.claim(queue))
     assert len(claimed) == JOBS
+
+
+async def test_claiming_by_limit_key(watched: Watched) -> None:
+    claimed = await check(watched, lambda: watched.claim("keys"))
+    assert len({one.limit_key for one in claimed}) == JOBS
+
+
+async def test_jobs_of_a_key_that_has_no_room_cost_a_claim_nothing(watched: Watched) -> None:
+    assert await check(watched, lambda: watched.claim("one key")) == []
+    await check(watched, lambda: watched.store.next_due(["one key"], list(KINDS)))
+    [other] = await watched.store.enqueue(
+        [job("limited", queue="one key", limit_key="another")]
+    )
+    [claimed] = await check(watched, lambda: watched.claim("one key"))
+    assert claimed.id == other.id
+    await watched.store.override_queue(
+        "one key", {"rate_per_key": {"count": 1, "per": 1000, "burst": 1}}, ["max_per_key"]
+    )
+    assert len(await watched.claim("one key")) == 1
+    assert await check(watched, lambda: watched.claim("one key")) == []
+    await check(watched, lambda: watched.store.next_due(["one key"], list(KINDS)))
+
+
+async def test_how_full_a_queue_is(watched: Watched) -> None:
+    """Jobs are counted, and keys looked at for the oldest: of these, a thousand at most."""
+    for queue in ("q", "one key"):
+        assert await check(watched, partial(watched.store.depth, queue, 100)) == (100, 100)
 
 
 async def test_claiming_from_a_queue_that_has_nothing(watched: Watched) -> None:

@@ -11,6 +11,7 @@ from awa_trio._app.connections import Opener
 from awa_trio._pg.pool import Pool
 
 from .contract import StoreContract
+from .flow_contract import FlowContract
 from .test_canonical import SHIFT, SqlWorld
 
 
@@ -26,7 +27,7 @@ UPDATE awa.segments SET opened_at = opened_at - make_interval(secs => %(s)s);
     )
 
 
-class TestSegmented(StoreContract):
+class TestSegmented(StoreContract, FlowContract):
     @pytest.fixture
     async def world(
         self, segmented: str, straight: Callable[[str], str], nursery: trio.Nursery

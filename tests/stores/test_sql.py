@@ -80,11 +80,14 @@ def test_its_header_names_every_parameter(path: Path, signatures: dict[str, list
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=IDS)
 def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
-    """But what takes back its caller's own insert, with the names it uses fixed."""
+    """But what takes back its caller's own insert, and what counts; with their names fixed."""
     statement = re.sub(r"--.*", "", path.read_text())
     if path.stem == "take_back":
         assert "SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp" in statement
         assert "b.xid = pg_current_xact_id()" in statement
+    elif path.stem == "depth":
+        assert "STABLE SECURITY DEFINER\nSET search_path = pg_catalog, pg_temp" in statement
+        assert "INOUT max_depth int, OUT due int" in statement
     else:
         assert "SECURITY DEFINER" not in statement
 
@@ -93,7 +96,7 @@ def test_nothing_runs_with_the_rights_of_another(path: Path) -> None:
 def test_every_name_is_qualified(path: Path) -> None:
     """Whatever the caller's search_path is, the tables are ours."""
     body = re.sub(r"--.*", "", path.read_text())
-    ours = "jobs unique_claims workers leaders segments"
+    ours = "jobs unique_claims workers leaders queues buckets segments"
     ours += " lane_jobs lane_claims lane_ends lane_turns lane_sweep lane_states"
     for table in ours.split():
         for found in re.finditer(rf"\b(?:FROM|JOIN|INTO|UPDATE|USING)\s+({table})\b", body):
@@ -163,7 +166,7 @@ HOT: dict[str, tuple[str, list[Any]]] = {
         SELECT j.id FROM awa.jobs AS j
          WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
            AND j.state IN ('available', 'scheduled', 'retryable')
-           AND j.ordering_key IS NULL AND j.run_at <= $5
+           AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.run_at <= $5
          ORDER BY j.run_at, j.id LIMIT $4 FOR UPDATE SKIP LOCKED
         """,
         ["q", "k", 2, 100, "2999-01-01"],
@@ -171,7 +174,7 @@ HOT: dict[str, tuple[str, list[Any]]] = {
     "lanes: the next lane": (
         """
         SELECT j.kind, j.priority FROM awa.jobs AS j
-         WHERE j.queue = $1 AND j.ordering_key IS NULL
+         WHERE j.queue = $1 AND j.ordering_key IS NULL AND j.limit_key IS NULL
            AND j.state IN ('available', 'scheduled', 'retryable')
            AND (j.kind, j.priority) > ($2, $3)
          ORDER BY j.kind, j.priority LIMIT 1
@@ -184,7 +187,7 @@ HOT: dict[str, tuple[str, list[Any]]] = {
           FROM (SELECT j.run_at FROM awa.jobs AS j
                  WHERE j.queue = $1 AND j.kind = $2 AND j.priority = $3
                    AND j.state IN ('available', 'scheduled', 'retryable')
-                   AND j.ordering_key IS NULL AND j.run_at <= $5
+                   AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.run_at <= $5
                  ORDER BY j.run_at, j.id LIMIT greatest($4, 1)) AS d
         """,
         ["q", "k", 2, 100, datetime.now(UTC)],
@@ -194,10 +197,28 @@ HOT: dict[str, tuple[str, list[Any]]] = {
         SELECT hashtext(j.ordering_key), j.ordering_key::text FROM awa.jobs AS j
          WHERE j.queue = $1 AND j.kind = $2
            AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due
-           AND (hashtext(j.ordering_key), j.ordering_key) > ($3, $4)
+           AND j.ordering_key IS NOT NULL AND (hashtext(j.ordering_key), j.ordering_key) > ($3, $4)
          ORDER BY hashtext(j.ordering_key), j.ordering_key LIMIT 1
         """,
         ["q", "k", 0, "o"],
+    ),
+    "limited_heads: the next key": (
+        """
+        SELECT hashtext(j.limit_key), j.limit_key::text FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.kind = $2
+           AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due
+           AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL
+           AND (hashtext(j.limit_key), j.limit_key) > ($3, $4)
+         ORDER BY hashtext(j.limit_key), j.limit_key, j.priority, j.run_at, j.id LIMIT 1
+        """,
+        ["q", "k", 0, "o"],
+    ),
+    "key_room: what is under way": (
+        """
+        SELECT FROM awa.jobs AS j
+         WHERE j.queue = $1 AND j.limit_key = $2 AND j.worker_id IS NOT NULL LIMIT $3
+        """,
+        ["q", "o", 5],
     ),
     "key_heads: the head of a key": (
         """
@@ -527,7 +548,7 @@ KEYED = {
     "enqueue": "SELECT * FROM awa.enqueue('k', '{}', unique_key => %s, unique_states => NULL)",
     "enqueue_many": (
         "SELECT * FROM awa.enqueue_many('{k}', '{q}', ARRAY['{}'::json], '{2}', '{25}', NULL, NULL,"
-        " NULL, ARRAY[%s::bytea], NULL, NULL, NULL, true)"
+        " NULL, ARRAY[%s::bytea], NULL, NULL, NULL, NULL, true)"
     ),
 }
 

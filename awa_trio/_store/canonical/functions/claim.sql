@@ -14,10 +14,11 @@
 --
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID. No row: nothing is due, or others are claiming it at
--- this moment. Jobs of other kinds are left for whoever knows them. Of the jobs with one
--- ordering key at most the head starts, and only while none of that key runs.
+-- this moment. Nothing of a queue that is paused, or has nothing left of its rate. Jobs of other kinds are left for whoever knows them. Of the jobs with one
+-- ordering key at most the head starts, and only while none of that key runs; of those with one limit key no more than
+-- its queue allows.
 --
--- Locks: the worker's row; the jobs, skipping those that anyone else has locked;
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name; the jobs, skipping those that anyone else has locked;
 -- for a job whose mask tells waiting from running, the claim of its unique key.
 -- A job that needs its key back for running, and finds it taken, is cancelled. One whose key
 -- an open transaction has waits on, and those behind it do not: up to 100 are passed by.
@@ -31,7 +32,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -57,18 +58,31 @@ DECLARE
     rekeyed boolean;
     heads_rekeyed boolean;
     started int;
+    total int;
+    has_rate boolean;
+    late boolean;
+    keyed boolean;
     room int;
     patience int;
     held bigint[];
     passed bigint[];  -- over, because an open transaction has their keys
 BEGIN
     PERFORM awa.lock_worker(worker);
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- Against awa.set_queue.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
+         ORDER BY u.queue COLLATE "C"
     LOOP
         at := clock_timestamp();
         room := wanted.most;
+        has_rate := false;
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = wanted.queue) THEN
+            SELECT r.room, r.has_rate INTO room, has_rate
+              FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
+            CONTINUE WHEN room <= 0;
+        END IF;
+        total := 0;
         patience := 50;
         passed := '{}';
         LOOP
@@ -80,19 +94,27 @@ BEGIN
               INTO lanes, lane_kinds, lane_priorities, lane_limits, lane_run_ats, lane_ids
               FROM awa.lanes(wanted.queue, kinds, after_queues, after_kinds, after_priorities,
                              after_run_ats, after_ids) AS l;
-            IF EXISTS (SELECT FROM awa.jobs AS j
-                        WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
-                          AND j.state IN ('available', 'scheduled', 'retryable')) THEN
-                IF EXISTS (SELECT FROM awa.jobs AS j
-                            WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+            SELECT EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue
+                              AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
                               AND j.state IN ('available', 'scheduled', 'retryable')
-                              AND NOT j.known_due AND j.run_at <= at) THEN
-                    PERFORM awa.note_due(wanted.queue, at);
-                END IF;
+                              AND NOT j.known_due AND j.run_at <= at),
+                   EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+                   OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.limit_key IS NOT NULL
+                              AND j.ordering_key IS NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable') AND j.known_due)
+              INTO late, keyed;
+            IF late THEN
+                PERFORM awa.note_due(wanted.queue, at);
+            END IF;
+            IF late OR keyed THEN
                 SELECT array_agg(h.id), array_agg(h.kind), array_agg(h.priority),
                        array_agg(h.run_at), array_agg(h.run_lease)
                   INTO heads, head_kinds, head_priorities, head_run_ats, head_leases
-                  FROM awa.key_heads(wanted.queue, kinds, room, at) AS h
+                  FROM awa.heads(wanted.queue, kinds, room, wanted.ageing, at) AS h
                  WHERE h.id <> ALL (passed);
             END IF;
             EXIT WHEN lanes = 0 AND heads IS NULL;
@@ -122,7 +144,7 @@ BEGIN
                                             WHERE j.queue = wanted.queue AND j.kind = l.kind
                                               AND j.priority = l.priority
                                               AND j.state IN ('available', 'scheduled', 'retryable')
-                                              AND j.ordering_key IS NULL AND j.run_at <= at
+                                              AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.run_at <= at
                                               AND (j.run_at, j.id) > (l.after_run_at, l.after_id)
                                               AND j.id <> ALL (passed)
                                             ORDER BY j.run_at, j.id LIMIT room) AS w
@@ -148,7 +170,7 @@ BEGIN
                    SELECT j.id, j.unique_states, j.state FROM awa.jobs AS j
                     WHERE j.queue = wanted.queue AND j.kind = l.kind AND j.priority = l.priority
                       AND j.state IN ('available', 'scheduled', 'retryable')
-                      AND j.ordering_key IS NULL AND j.run_at <= at
+                      AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.run_at <= at
                       AND (j.run_at, j.id) > (l.after_run_at, l.after_id)
                       AND j.id <> ALL (passed)
                     ORDER BY j.run_at, j.id LIMIT l.most
@@ -188,6 +210,10 @@ BEGIN
                     patience);
                 GET DIAGNOSTICS started = ROW_COUNT;
             END IF;
+            total := total + started;
+            IF heads IS NOT NULL THEN
+                PERFORM awa.spend_of_keys(wanted.queue, worker, heads);
+            END IF;
             EXIT WHEN rekeyed IS NOT TRUE;
             -- Those whose keys open transactions have: the places they leave are for others.
             held := ARRAY(SELECT j.id FROM awa.jobs AS j
@@ -197,6 +223,9 @@ BEGIN
             patience := 1;
             EXIT WHEN held = '{}' OR room = 0 OR cardinality(passed) > 100;
         END LOOP;
+        IF has_rate AND total > 0 THEN
+            PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[total]);
+        END IF;
     END LOOP;
 END
 $$;

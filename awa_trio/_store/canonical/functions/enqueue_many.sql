@@ -12,10 +12,11 @@
 --   unique_states   smallint[]          masks of the states that hold the key; null without a key
 --   ordering_keys   text[]              1 to 200 characters; null for none
 --   deadlines       double precision[]  seconds an attempt may take; 0 no limit, null the queue's
+--   limit_keys      text[]              1 to 200 characters; null for none
 --   notify          boolean             whether to wake workers
 --
 -- Returns one row per job, in order: its ID and true, or false and the ID of the job
--- that holds its key. The caller's transaction decides whether any of it happened.
+-- that holds its key. Raises AW004 if one of the queues is drained. The caller's transaction decides whether any of it happened.
 --
 -- Locks: the claims of the unique keys it takes, in byte order, until commit. Waits
 -- for transactions that are inserting one of them. A key that another job holds is
@@ -24,7 +25,7 @@ CREATE OR REPLACE FUNCTION awa.enqueue_many(
     kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
-    deadlines double precision[], notify boolean DEFAULT true
+    deadlines double precision[], limit_keys text[] DEFAULT NULL, notify boolean DEFAULT true
 ) RETURNS TABLE (id bigint, inserted boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -36,6 +37,9 @@ DECLARE
     holders bigint[];
     missing boolean;
 BEGIN
+    IF pg_sequence_last_value('awa.drains') > 0 THEN
+        PERFORM awa.refuse_drained(queues);
+    END IF;
     ids := ARRAY(SELECT nextval('awa.job_ids') FROM generate_series(1, cardinality(kinds)));
     IF unique_keys IS NOT NULL THEN
         LOOP
@@ -68,7 +72,7 @@ BEGIN
         ARRAY(SELECT CASE WHEN n.id = n.holder THEN n.id END
                 FROM unnest(ids, holders) WITH ORDINALITY AS n (id, holder, ord) ORDER BY n.ord),
         kinds, queues, args, priorities, max_attempts, metadata, tags, run_at, unique_keys,
-        unique_states, ordering_keys, deadlines, notify);
+        unique_states, ordering_keys, deadlines, limit_keys, notify);
     RETURN QUERY SELECT n.holder, n.id = n.holder
                    FROM unnest(ids, holders) WITH ORDINALITY AS n (id, holder, ord) ORDER BY n.ord;
 END

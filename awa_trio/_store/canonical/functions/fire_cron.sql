@@ -4,7 +4,7 @@
 --   cursor     timestamptz  where its cursor is, to the microsecond
 --   upto       timestamptz  where it is to be: an instant that has passed
 --   patience   int          milliseconds to wait for any one lock
---   kinds ... deadlines     the jobs, as for awa.enqueue_many; null, if nothing is to happen
+--   kinds ... limit_keys    the jobs, as for awa.enqueue_many; null, if nothing is to happen
 --   notify     boolean      whether to wake workers
 --
 -- Returns one row:
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION awa.fire_cron(
     kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
-    deadlines double precision[], notify boolean,
+    deadlines double precision[], limit_keys text[], notify boolean,
     OUT fired boolean, OUT ids bigint[], OUT inserted boolean[]
 )
 LANGUAGE plpgsql
@@ -42,7 +42,7 @@ BEGIN
           INTO ids, inserted
           FROM awa.enqueue_many(kinds, queues, args, priorities, max_attempts, metadata, tags,
                                 run_at, unique_keys, unique_states, ordering_keys, deadlines,
-                                notify)
+                                limit_keys, notify)
                WITH ORDINALITY AS e (id, inserted, ord);
     END IF;
     UPDATE awa.schedules AS s

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION awa.insert_jobs(
     ids bigint[], kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
-    deadlines double precision[], notify boolean
+    deadlines double precision[], limit_keys text[], notify boolean
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -22,16 +22,17 @@ AS $$
 BEGIN
     INSERT INTO awa.jobs
            (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at, state,
-            unique_key, unique_states, ordering_key, known_due, deadline)
+            unique_key, unique_states, ordering_key, limit_key, known_due, deadline)
     SELECT n.id, n.kind, n.queue, n.args, n.priority, n.max_attempts, n.metadata, n.tags::text[],
            coalesce(n.run_at, now()),
            CASE WHEN n.run_at > now() THEN 'scheduled' ELSE 'available' END::awa.job_state,
-           n.unique_key, n.unique_states, n.ordering_key,
-           n.ordering_key IS NOT NULL AND coalesce(n.run_at <= now(), true), n.deadline
+           n.unique_key, n.unique_states, n.ordering_key, n.limit_key,
+           (n.ordering_key IS NOT NULL OR n.limit_key IS NOT NULL)
+           AND coalesce(n.run_at <= now(), true), n.deadline
       FROM unnest(ids, kinds, queues, args, priorities, max_attempts, metadata, tags, run_at,
-                  unique_keys, unique_states, ordering_keys, deadlines)
+                  unique_keys, unique_states, ordering_keys, deadlines, limit_keys)
            AS n (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at,
-                 unique_key, unique_states, ordering_key, deadline)
+                 unique_key, unique_states, ordering_key, deadline, limit_key)
      WHERE n.id IS NOT NULL;
     IF notify THEN
         PERFORM pg_notify('awa:jobs', n.queue)

@@ -44,20 +44,20 @@ BEGIN
             -- and would read all that has left the lane which it is to stop at.
             SELECT * INTO lane FROM (
                 (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
-                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL AND j.limit_key IS NULL
                     AND j.state IN ('available', 'scheduled', 'retryable')
                     AND j.kind = last_kind AND j.priority > last_priority
                     AND j.priority < CASE WHEN known.kind > last_kind THEN 32767 ELSE known.priority END
                   ORDER BY j.priority, j.run_at, j.id LIMIT 1)
                  UNION ALL
                 (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
-                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL AND j.limit_key IS NULL
                     AND j.state IN ('available', 'scheduled', 'retryable')
                     AND j.kind > last_kind AND j.kind < known.kind
                   ORDER BY j.kind, j.priority, j.run_at, j.id LIMIT 1)
                  UNION ALL
                 (SELECT j.kind, j.priority, j.run_at, j.id FROM awa.jobs AS j
-                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL
+                  WHERE j.queue = wanted_queue AND j.ordering_key IS NULL AND j.limit_key IS NULL
                     AND j.state IN ('available', 'scheduled', 'retryable')
                     AND known.kind > last_kind
                     AND j.kind = known.kind AND j.priority < known.priority
@@ -75,7 +75,7 @@ BEGIN
                SELECT FROM awa.jobs AS j
                 WHERE j.queue = wanted_queue AND j.kind = known.kind AND j.priority = known.priority
                   AND j.state IN ('available', 'scheduled', 'retryable')
-                  AND j.ordering_key IS NULL
+                  AND j.ordering_key IS NULL AND j.limit_key IS NULL
                   AND (j.run_at, j.id) > (known.run_at, known.id)) THEN
             RETURN QUERY SELECT known.kind, known.priority, known.run_at, known.id;
         END IF;

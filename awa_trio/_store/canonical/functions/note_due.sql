@@ -1,4 +1,4 @@
--- note_due: mark jobs with an ordering key whose time has come, so that their keys are found.
+-- note_due: mark jobs that wait by a key, and whose time has come, so that their keys are found.
 --
 --   wanted_queue  text         the queue
 --   at            timestamptz  the present
@@ -16,7 +16,8 @@ BEGIN
      WHERE j.id = ANY (ARRAY(
            SELECT d.id FROM awa.jobs AS d
             WHERE d.queue = wanted_queue AND d.state IN ('available', 'scheduled', 'retryable')
-              AND d.ordering_key IS NOT NULL AND NOT d.known_due AND d.run_at <= at
+              AND (d.ordering_key IS NOT NULL OR d.limit_key IS NOT NULL)
+              AND NOT d.known_due AND d.run_at <= at
             ORDER BY d.run_at LIMIT 250 FOR UPDATE SKIP LOCKED));
 END
 $$;

@@ -17,4 +17,5 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT awa.remove_jobs(awa.old_jobs(completed, failed, dead_letters, most))
+      FROM awa.prune_buckets()
 $$;

@@ -25,7 +25,7 @@ RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline awa.deadline, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json, reason text, token text
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label, reason text, token text
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -37,7 +37,7 @@ BEGIN
     RETURN QUERY
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
-           j.progress, j.callback_answer,
+           j.progress, j.callback_answer, j.limit_key,
            CASE WHEN l.stale THEN 'STALE_WORKER' ELSE 'DEADLINE' END, NULL::text
       FROM awa.jobs AS j
       LEFT JOIN awa.workers AS w ON w.id = j.worker_id
@@ -54,7 +54,7 @@ BEGIN
      UNION ALL
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
-           j.progress, j.callback_answer, 'CALLBACK_TIMEOUT', j.callback_token
+           j.progress, j.callback_answer, j.limit_key, 'CALLBACK_TIMEOUT', j.callback_token
       FROM awa.jobs AS j
      WHERE j.state = 'waiting_external' AND j.callback_until < clock_timestamp()
        AND (j.kind = ANY (kinds)
@@ -64,7 +64,7 @@ BEGIN
      UNION ALL
     SELECT j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args, j.metadata,
            j.tags, j.created_at, j.run_at, j.deadline, j.ordering_key, j.run_lease,
-           j.progress, j.callback_answer, 'STALE_WAITER', j.callback_token
+           j.progress, j.callback_answer, j.limit_key, 'STALE_WAITER', j.callback_token
       FROM awa.jobs AS j
       LEFT JOIN awa.workers AS w ON w.id = j.worker_id
      WHERE j.state = 'waiting_external' AND j.worker_id IS NOT NULL

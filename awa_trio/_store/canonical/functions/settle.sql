@@ -21,7 +21,7 @@
 --   dead_letters      text[]                why it is a dead letter; null for none
 --   parents           int[]               inserts: the number of the plan each belongs to, from 1,
 --                                           ascending; null if no plan inserts anything
---   kinds ... deadlines                     as for awa.enqueue_many
+--   kinds ... limit_keys                    as for awa.enqueue_many
 --   notify            boolean             whether to wake workers for what is inserted or may run now
 --
 -- Returns one row:
@@ -49,7 +49,7 @@ CREATE OR REPLACE FUNCTION awa.settle(
     parents int[], kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
-    deadlines double precision[], notify boolean,
+    deadlines double precision[], limit_keys text[], notify boolean,
     OUT stale int[], OUT new_ids bigint[], OUT new_holders bigint[],
     OUT losers bigint[], OUT holders bigint[]
 )
@@ -97,8 +97,8 @@ BEGIN
                    progress = CASE WHEN p.to_state <> 'completed' THEN coalesce(p.progress, j.progress) END,
                    output = p.output,
                    dead_letter = p.dead_letter,
-                   known_due = j.ordering_key IS NOT NULL AND p.to_state = 'available'
-                               AND coalesce(p.delay <= 0, true),
+                   known_due = (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
+                               AND p.to_state = 'available' AND coalesce(p.delay <= 0, true),
                    errors = CASE WHEN p.error IS NULL THEN j.errors
                                  ELSE awa.add_error(j.errors, p.error, j.attempt,
                                                     p.to_state IN ('failed', 'cancelled')) END
@@ -113,7 +113,7 @@ BEGIN
                AND (p.token IS NULL
                     OR j.callback_token = p.token
                        AND (j.callback_until IS NOT NULL OR p.to_state = 'waiting_external'))
-            RETURNING p.number::int, j.id, j.unique_key, j.ordering_key IS NOT NULL AS in_order,
+            RETURNING p.number::int, j.id, j.unique_key, j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL AS in_order,
                       awa.holds(j.unique_states, p.from_state) AS held,
                       awa.holds(j.unique_states, j.state) AS holds
         )
@@ -177,16 +177,16 @@ BEGIN
           WHERE u.from_state IN ('running', 'waiting_external') AND u.number = ANY (applied);
     END IF;
     IF notify AND (in_order OR to_states && '{available,waiting_external}') THEN
-        -- A job that moves makes way for the next of its ordering key.
+        -- A job that moves makes way for the next of its key.
         PERFORM pg_notify('awa:jobs', j.queue)
            FROM awa.jobs AS j
-          WHERE j.id = ANY (job_ids) AND (j.state = 'available' OR j.ordering_key IS NOT NULL)
+          WHERE j.id = ANY (job_ids) AND (j.state = 'available' OR j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
           GROUP BY j.queue;
     END IF;
     IF parents IS NOT NULL THEN
         PERFORM awa.insert_jobs(
             new_ids, kinds, queues, args, priorities, max_attempts, metadata, tags, run_at,
-            unique_keys, unique_states, ordering_keys, deadlines, notify);
+            unique_keys, unique_states, ordering_keys, deadlines, limit_keys, notify);
     END IF;
 END
 $$;

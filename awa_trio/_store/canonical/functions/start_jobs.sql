@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION awa.start_jobs(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -76,7 +76,7 @@ BEGIN
         RETURNING j.id, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.args,
                   j.metadata, j.tags, j.created_at, j.run_at,
                   coalesce(j.deadline, l.deadline, queue_deadline) AS deadline,
-                  j.ordering_key, j.run_lease, j.progress, j.callback_answer)
+                  j.ordering_key, j.run_lease, j.progress, j.callback_answer, j.limit_key)
     SELECT * FROM claimed AS c
      ORDER BY awa.aged(c.priority, at - c.run_at, ageing), c.run_at, c.id;
 END

@@ -3,5 +3,8 @@
 GRANT USAGE ON SEQUENCE awa.job_ids TO :"role";
 GRANT SELECT (unique_key, job_id), INSERT (unique_key, job_id) ON awa.unique_claims TO :"role";
 GRANT INSERT (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at, state,
-              unique_key, unique_states, ordering_key, known_due, deadline)
+              unique_key, unique_states, ordering_key, limit_key, known_due, deadline)
     ON awa.jobs TO :"role";
+-- To see whether a queue takes jobs.
+GRANT SELECT ON SEQUENCE awa.drains TO :"role";
+GRANT SELECT (queue, draining_since) ON awa.queues TO :"role";

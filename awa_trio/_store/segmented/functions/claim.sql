@@ -14,9 +14,10 @@
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID; within a lane, in the order in which the transactions
 -- that appended them began to write. Jobs that are in awa.jobs come by way of awa.claim_rows,
--- which is this function of the canonical engine.
+-- which is this function of the canonical engine. Nothing of a queue that is paused, or has
+-- nothing left of its rate.
 --
--- Locks: the worker's row; the rows of the lanes it claims from, by kind and priority,
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name, and the rows of the lanes it claims from, by kind and priority,
 -- for as long as this takes; then as awa.claim_rows.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
@@ -28,7 +29,7 @@ CREATE OR REPLACE FUNCTION awa.claim(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -51,26 +52,47 @@ DECLARE
     lane record;
     claimed int;
     more int;
+    room int;
+    has_rate boolean;
 BEGIN
     PERFORM awa.lock_worker(worker);
+    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- Against awa.set_queue.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)
          WHERE u.most > 0
+         ORDER BY u.queue COLLATE "C"
     LOOP
+        room := wanted.most;
+        has_rate := false;
+        IF EXISTS (SELECT FROM awa.queues AS q WHERE q.queue = wanted.queue) THEN
+            SELECT r.room, r.has_rate INTO room, has_rate
+              FROM awa.room_in_queue(wanted.queue, wanted.most) AS r;
+            CONTINUE WHEN room <= 0;
+        END IF;
+        claimed := 0;
         SELECT array_agg(l.segment), array_agg(l.kind), array_agg(l.priority)
           INTO lane_segments, lane_kinds, lane_priorities
           FROM awa.ready_lanes(wanted.queue, kinds) AS l;
         waiting := EXISTS (SELECT FROM awa.jobs AS j
                             WHERE j.queue = wanted.queue AND j.ordering_key IS NULL
+                              AND j.limit_key IS NULL
                               AND j.state IN ('available', 'scheduled', 'retryable'))
                 OR EXISTS (SELECT FROM awa.jobs AS j
                             WHERE j.queue = wanted.queue AND j.ordering_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable'))
+                OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND j.known_due
+                              AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL
+                              AND j.state IN ('available', 'scheduled', 'retryable'))
+                OR EXISTS (SELECT FROM awa.jobs AS j
+                            WHERE j.queue = wanted.queue AND NOT j.known_due
+                              AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL)
                               AND j.state IN ('available', 'scheduled', 'retryable'));
         IF lane_kinds IS NULL THEN
             IF waiting THEN
                 RETURN QUERY SELECT * FROM awa.claim_rows(
-                    worker, ARRAY[wanted.queue], ARRAY[wanted.most], ARRAY[wanted.deadline],
+                    worker, ARRAY[wanted.queue], ARRAY[room], ARRAY[wanted.deadline],
                     ARRAY[wanted.ageing], kinds, kind_deadlines);
             END IF;
             CONTINUE;
@@ -81,8 +103,12 @@ BEGIN
             RETURN QUERY
             SELECT * FROM awa.take(
                    worker, lane_segments[1], wanted.queue, lane_kinds[1], lane_priorities[1],
-                   wanted.most,
+                   room,
                    coalesce(kind_deadlines[array_position(kinds, lane_kinds[1])], wanted.deadline));
+            GET DIAGNOSTICS claimed = ROW_COUNT;
+            IF has_rate AND claimed > 0 THEN
+                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+            END IF;
             CONTINUE;
         END IF;
         IF waiting THEN
@@ -107,16 +133,16 @@ BEGIN
                                    l.segment, wanted.queue, l.kind, l.priority) AS c
                              CROSS JOIN LATERAL awa.lane_ahead(
                                    l.segment, wanted.queue, l.kind, l.priority, c.xid, c.id,
-                                   c.open_xids, c.open_ids, wanted.most) AS a
+                                   c.open_xids, c.open_ids, room) AS a
                              UNION ALL
                             SELECT NULL, NULL, NULL, r.run_at, r.id, r.priority
                               FROM awa.first_rows(
-                                   wanted.queue, kinds, wanted.most, wanted.ageing, at) AS r
+                                   wanted.queue, kinds, room, wanted.ageing, at) AS r
                              WHERE waiting
                             ) AS w (segment, kind, priority, run_at, id, own_priority)
                          ORDER BY awa.aged(w.own_priority, at - w.run_at, wanted.ageing),
                                   w.run_at, w.id
-                         LIMIT wanted.most) AS w
+                         LIMIT room) AS w
                  GROUP BY w.segment, w.kind, w.priority) AS n;
         RETURN QUERY
         SELECT t.*
@@ -145,15 +171,24 @@ BEGIN
                        WITH ORDINALITY AS l (segment, kind, priority, number)
                  ORDER BY l.priority, l.number
             LOOP
-                EXIT WHEN claimed >= wanted.most;
+                EXIT WHEN claimed >= room;
                 RETURN QUERY
                 SELECT * FROM awa.take(
                        worker, lane.segment, wanted.queue, lane.kind, lane.priority,
-                       wanted.most - claimed,
+                       room - claimed,
                        coalesce(kind_deadlines[array_position(kinds, lane.kind)], wanted.deadline));
                 GET DIAGNOSTICS more = ROW_COUNT;
                 claimed := claimed + more;
             END LOOP;
+        END IF;
+        IF has_rate THEN
+            -- Rows have been accounted for by awa.claim_rows.
+            SELECT sum(upper(i.ids) - lower(i.ids)) INTO claimed
+              FROM awa.lane_claims AS c CROSS JOIN LATERAL unnest(c.ids) AS i (ids)
+             WHERE c.xid = pg_current_xact_id() AND c.queue = wanted.queue;
+            IF claimed > 0 THEN
+                PERFORM awa.spend(wanted.queue, ARRAY[''], ARRAY[claimed]);
+            END IF;
         END IF;
     END LOOP;
 END

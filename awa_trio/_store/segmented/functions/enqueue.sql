@@ -5,6 +5,7 @@
 -- SELECT * FROM awa.enqueue('send_email', '{"to": "a@example.com"}', queue => 'mail').
 --
 -- Returns one row: the job's ID and true, or the ID of the job that holds the key and false.
+-- Raises AW004 if the queue is drained.
 --
 -- Locks: as awa.enqueue_many.
 CREATE OR REPLACE FUNCTION awa.enqueue(
@@ -12,7 +13,7 @@ CREATE OR REPLACE FUNCTION awa.enqueue(
     max_attempts int DEFAULT 25, tags text[] DEFAULT NULL, metadata json DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, unique_key bytea DEFAULT NULL, unique_states int DEFAULT 31,
     ordering_key text DEFAULT NULL, deadline double precision DEFAULT NULL,
-    notify boolean DEFAULT true
+    limit_key text DEFAULT NULL, notify boolean DEFAULT true
 ) RETURNS TABLE (id bigint, inserted boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -24,11 +25,15 @@ DECLARE
     current bigint;
     holder bigint;
 BEGIN
-    IF NOT awa.goes_in_lane(run_at, ordering_key, unique_key, unique_states::smallint) THEN
+    IF NOT awa.goes_in_lane(
+        run_at, ordering_key, limit_key, unique_key, unique_states::smallint) THEN
         RETURN QUERY SELECT r.id, r.inserted FROM awa.enqueue_row(
             kind, args, queue, priority, max_attempts, tags, metadata, run_at, unique_key,
-            unique_states, ordering_key, deadline, notify) AS r;
+            unique_states, ordering_key, deadline, limit_key, notify) AS r;
         RETURN;
+    END IF;
+    IF pg_sequence_last_value('awa.drains') > 0 THEN
+        PERFORM awa.refuse_drained(ARRAY[queue]);
     END IF;
     id := nextval('awa.job_ids');
     IF unique_key IS NOT NULL AND awa.holds(unique_states::smallint, 'available') THEN

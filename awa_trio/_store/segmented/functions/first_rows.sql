@@ -26,10 +26,11 @@ BEGIN
                    SELECT j.id, j.run_at FROM awa.jobs AS j
                     WHERE j.queue = wanted_queue AND j.kind = l.kind AND j.priority = l.priority
                       AND j.state IN ('available', 'scheduled', 'retryable')
-                      AND j.ordering_key IS NULL AND j.run_at <= at
+                      AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.run_at <= at
                     ORDER BY j.run_at, j.id LIMIT most) AS j
              UNION ALL
-            SELECT h.id, h.priority, h.run_at FROM awa.key_heads(wanted_queue, kinds, most, at) AS h
+            SELECT h.id, h.priority, h.run_at
+              FROM awa.heads(wanted_queue, kinds, most, ageing, at) AS h
            ) AS w
      ORDER BY awa.aged(w.priority, at - w.run_at, ageing), w.run_at, w.id LIMIT most;
 END

@@ -15,6 +15,6 @@ AS $$
     SELECT s.id, s.kind, s.queue, s.priority, s.attempt::smallint, s.max_attempts, s.args,
            s.metadata, s.tags, s.created_at, s.created_at, s.deadline, NULL, s.attempt, s.state,
            NULL, s.worker_id, s.claimed_at, s.deadline_at, s.completed_at, s.unique_key,
-           s.unique_states, NULL, NULL, NULL, NULL, NULL, NULL
+           s.unique_states, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM awa.lane_states AS s WHERE s.id = ANY (ids)
 $$;

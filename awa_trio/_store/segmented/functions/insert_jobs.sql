@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION awa.insert_jobs(
     ids bigint[], kinds text[], queues text[], args json[], priorities smallint[],
     max_attempts smallint[], metadata json[], tags text[], run_at timestamptz[],
     unique_keys bytea[], unique_states smallint[], ordering_keys text[],
-    deadlines double precision[], notify boolean
+    deadlines double precision[], limit_keys text[], notify boolean
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -35,11 +35,11 @@ BEGIN
         SELECT awa.segment_of(number), n.id, n.kind, n.queue, n.args, n.priority, n.max_attempts,
                n.metadata, n.tags::text[], n.unique_key, n.unique_states, n.deadline
           FROM unnest(ids, kinds, queues, args, priorities, max_attempts, metadata, tags, run_at,
-                      unique_keys, unique_states, ordering_keys, deadlines)
+                      unique_keys, unique_states, ordering_keys, deadlines, limit_keys)
                AS n (id, kind, queue, args, priority, max_attempts, metadata, tags, run_at,
-                     unique_key, unique_states, ordering_key, deadline)
+                     unique_key, unique_states, ordering_key, deadline, limit_key)
          WHERE n.id IS NOT NULL
-           AND awa.goes_in_lane(n.run_at, n.ordering_key, n.unique_key, n.unique_states);
+           AND awa.goes_in_lane(n.run_at, n.ordering_key, n.limit_key, n.unique_key, n.unique_states);
         GET DIAGNOSTICS appended = ROW_COUNT;
         current := pg_sequence_last_value('awa.segment_numbers');
         EXIT WHEN current = number;
@@ -48,14 +48,14 @@ BEGIN
     END LOOP;
     IF appended < cardinality(ids) THEN
         PERFORM awa.insert_rows(
-            ARRAY(SELECT CASE WHEN NOT awa.goes_in_lane(n.run_at, n.ordering_key, n.unique_key,
-                                                        n.unique_states) THEN n.id END
-                    FROM unnest(ids, run_at, ordering_keys, unique_keys, unique_states)
+            ARRAY(SELECT CASE WHEN NOT awa.goes_in_lane(n.run_at, n.ordering_key, n.limit_key,
+                                                        n.unique_key, n.unique_states) THEN n.id END
+                    FROM unnest(ids, run_at, ordering_keys, limit_keys, unique_keys, unique_states)
                          WITH ORDINALITY
-                         AS n (id, run_at, ordering_key, unique_key, unique_states, ord)
+                         AS n (id, run_at, ordering_key, limit_key, unique_key, unique_states, ord)
                    ORDER BY n.ord),
             kinds, queues, args, priorities, max_attempts, metadata, tags, run_at, unique_keys,
-            unique_states, ordering_keys, deadlines, notify);
+            unique_states, ordering_keys, deadlines, limit_keys, notify);
     END IF;
     IF notify AND appended > 0 THEN
         PERFORM pg_notify('awa:jobs', n.queue)

@@ -24,6 +24,7 @@ DECLARE
     lanes record;
     removed int;
 BEGIN
+    PERFORM awa.prune_buckets();
     SELECT * INTO rows FROM awa.delete_jobs(
         awa.old_jobs(completed, failed, dead_letters, most));
     removed := rows.removed;

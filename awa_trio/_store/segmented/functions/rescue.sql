@@ -18,7 +18,7 @@ RETURNS TABLE (
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline awa.deadline, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json, reason text, token text
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label, reason text, token text
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

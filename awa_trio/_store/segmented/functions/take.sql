@@ -23,7 +23,7 @@ CREATE OR REPLACE FUNCTION awa.take(
     id bigint, kind awa.label, queue awa.label, priority awa.priority, attempt smallint,
     max_attempts awa.max_attempts, args json, metadata awa.metadata, tags awa.tags,
     created_at timestamptz, run_at timestamptz, deadline double precision, ordering_key awa.label,
-    run_lease bigint, progress json, callback_answer json
+    run_lease bigint, progress json, callback_answer json, limit_key awa.label
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -65,7 +65,7 @@ BEGIN
          WHERE t.count > 0)
     SELECT f.id, in_kind, in_queue, in_priority, 1::smallint, f.max_attempts, f.args, f.metadata,
            f.tags, f.created_at, f.created_at, coalesce(f.deadline, seconds), NULL::awa.label, 1::bigint,
-           NULL::json, NULL::json
+           NULL::json, NULL::json, NULL::awa.label
       FROM found AS f;
 END
 $$;

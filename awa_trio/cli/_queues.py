@@ -1,0 +1,218 @@
+"""``awa-trio queues``: list, show, pause, drain, resume, override, reset."""
+
+from __future__ import annotations
+
+import json as jsons
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import attrs
+from cyclopts import App, Parameter
+
+from .. import Client, ConfigurationError, QueueStatus, Rate
+from ._errors import UsageError
+from ._options import Dsn, Json, connect_once
+from ._output import print_json_line, print_queues, say
+
+queues = App(
+    name="queues", help="List, pause, drain and resume queues; override their settings."
+)
+
+Names = Annotated[tuple[str, ...], Parameter(negative="", help="The queues.")]
+Name = Annotated[str, Parameter(help="The queue.")]
+
+
+@queues.command(name="list")
+async def list_(*, json: Json = False, dsn: Dsn = "") -> None:
+    """List queues that have jobs, or of which something was said, with what is in them."""
+    async with connect_once(dsn) as client:
+        found = await client.queues.list()
+    _print(found, as_json=json)
+
+
+@queues.command
+async def show(name: Name, /, *, json: Json = False, dsn: Dsn = "") -> None:
+    """Show a queue: what is in it, its settings, and what overrides them."""
+    async with connect_once(dsn) as client:
+        status = await client.queues.get(name)
+    _print([status], as_json=json)
+    if json:
+        return
+    said = _facts(status)
+    settings = said["settings"] or {}
+    if status.settings is None:
+        say("settings: no worker's app has set any")
+    for setting, value in {**settings, **said["overrides"]}.items():
+        overridden = setting in said["overrides"]
+        before = f" (overridden; the app's: {jsons.dumps(settings.get(setting))})"
+        say(f"{setting}: {jsons.dumps(value)}", before if overridden else "")
+
+
+@queues.command
+async def pause(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> None:
+    """Let nothing of queues be claimed, on any worker. Running attempts go on."""
+    await _each(names, dsn, json, lambda client, name: client.queues.pause(name), "paused")
+
+
+@queues.command
+async def drain(
+    names: Names,
+    /,
+    *,
+    wait: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+    dsn: Dsn = "",
+) -> None:
+    """Let nothing be enqueued in queues, while workers run what is in them.
+
+    Parameters
+    ----------
+    wait
+        Wait until they are empty, and nothing of them runs.
+    """
+
+    async def drain_one(client: Client, name: str) -> bool:
+        new = await client.queues.drain(name)
+        if wait:
+            await client.queues.wait_until_empty(name)
+        return new
+
+    await _each(names, dsn, json, drain_one, "empty" if wait else "draining")
+
+
+@queues.command
+async def resume(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> None:
+    """End the pause or the draining of queues."""
+    await _each(names, dsn, json, lambda client, name: client.queues.resume(name), "resumed")
+
+
+async def _each(
+    names: Sequence[str],
+    dsn: str,
+    as_json: bool,
+    act: Callable[[Client, str], Awaitable[bool]],
+    became: str,
+) -> None:
+    async with connect_once(dsn) as client:
+        for name in names:
+            new = await act(client, name)
+            if as_json:
+                _print([await client.queues.get(name)], as_json=True)
+            else:
+                say(f"queue {name} is {became}", "" if new else ", as it was")
+
+
+@queues.command
+async def override(
+    name: str,
+    settings: Annotated[tuple[str, ...], Parameter(negative="")],
+    /,
+    *,
+    json: Json = False,
+    dsn: Dsn = "",
+) -> None:
+    """Change settings of a queue on every worker, until they are reset.
+
+    As in: awa-trio queues override mail max_workers=10 rate=300/60 max_per_key=none
+
+    Parameters
+    ----------
+    name
+        The queue.
+    settings
+        NAME=VALUE. A rate is COUNT, for so many a second; COUNT/SECONDS; or
+        COUNT/SECONDS/BURST. "none" is no limit.
+    """
+    overrides: dict[str, Any] = dict(_setting(text) for text in settings)
+    async with connect_once(dsn) as client:
+        status = await client.queues.override(name, **overrides)
+    _print_overrides(status, as_json=json)
+
+
+@queues.command
+async def reset(
+    name: str,
+    settings: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    /,
+    *,
+    json: Json = False,
+    dsn: Dsn = "",
+) -> None:
+    """Forget overrides of a queue: the app's settings hold again.
+
+    Parameters
+    ----------
+    name
+        The queue.
+    settings
+        Names of settings. Default, all.
+    """
+    async with connect_once(dsn) as client:
+        await client.queues.reset(name, *settings)
+        status = await client.queues.get(name)
+    _print_overrides(status, as_json=json)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Return what one argument says of a setting; whether there is such a one, others know.
+
+    Raises:
+      UsageError: it is no NAME=VALUE, or the value no number, rate or "none".
+    """
+    name, equals, value = text.partition("=")
+    try:
+        if not equals:
+            raise ValueError
+        if value == "none":
+            return name, None
+        if "/" in value:
+            count, per, *burst = value.split("/", 2)
+            each = int(burst[0]) if burst else None
+            return name, Rate(float(count), per=float(per), burst=each)
+        return name, int(value) if value.isdecimal() else float(value)
+    except ConfigurationError as error:
+        raise UsageError(f"{text[:100]}: {error}") from None
+    except ValueError:
+        raise UsageError(
+            f"{text[:100]}: give NAME=VALUE, with a number, a rate such as 300/60, or none"
+        ) from None
+
+
+def _print_overrides(status: QueueStatus, *, as_json: bool) -> None:
+    if as_json:
+        _print([status], as_json=True)
+        return
+    said = ", ".join(f"{n}={jsons.dumps(v)}" for n, v in _facts(status)["overrides"].items())
+    say(f"queue {status.name}: {said or 'no overrides'}")
+
+
+def _print(found: Sequence[QueueStatus], *, as_json: bool) -> None:
+    if not as_json:
+        print_queues(found)
+        return
+    for status in found:
+        facts = _facts(status)
+        print_json_line({n: jsons.dumps(v, ensure_ascii=False) for n, v in facts.items()})
+
+
+def _facts(status: QueueStatus) -> dict[str, Any]:
+    return {
+        "queue": status.name,
+        "counts": {state.value: count for state, count in status.counts.items()},
+        "oldest": status.oldest,
+        "paused_at": None if status.paused_at is None else status.paused_at.isoformat(),
+        "draining_since": None
+        if status.draining_since is None
+        else status.draining_since.isoformat(),
+        "settings": None
+        if status.settings is None
+        else _plain(attrs.asdict(status.settings, recurse=False)),
+        "overrides": _plain(status.overrides),
+    }
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to_json() if isinstance(value, Rate) else value
+        for name, value in settings.items()
+    }
