@@ -94,6 +94,8 @@ from ._core.errors import WrongEventLoop as WrongEventLoop
 from ._core.explaining import Explanation as Explanation
 from ._core.explaining import Reason as Reason
 from ._core.health import WorkerHealth as WorkerHealth
+from ._core.history import History as History
+from ._core.history import Step as Step
 from ._core.job import JobDetails as JobDetails
 from ._core.job import JobError as JobError
 from ._core.job import JobRow as JobRow

@@ -15,6 +15,7 @@ import anyio
 import psycopg
 
 from .._core import events
+from .._core.history import History
 from .._core.job import PreparedInsert
 from .._core.observer import Observer
 from .._core.request import EnqueueOptions
@@ -37,7 +38,7 @@ from .joining import (
 from .moving import Mover
 from .queues import Queues
 from .schedules import Schedules
-from .workers import Activity, Workers, read_activity
+from .workers import Activity, Workers, read_activity, read_history
 
 
 class Backend(Protocol):
@@ -200,6 +201,24 @@ class Client:
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         return await read_activity(self._backend.store, seconds)
+
+    async def history(self, seconds: float = 600.0, *, step: float = 5.0) -> History:
+        """Look at what has happened to jobs lately, step by step: for plots.
+
+        What it costs is bounded, whatever there is: of jobs that ended in each state, it looks
+        at the latest 20,000.
+
+        Args:
+          seconds: how far to look back, up to an hour.
+          step: seconds of each step, at least 1. Steps begin at multiples of it since 1970, so
+              that those of one look are those of the next.
+
+        Raises:
+          ValueError: the seconds or the step are out of range.
+          TypeError: they are no numbers.
+          DatabaseUnavailable: PostgreSQL could not be reached.
+        """
+        return await read_history(self._backend.store, seconds, step)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:

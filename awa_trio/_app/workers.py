@@ -10,6 +10,7 @@ from typing import final
 import attrs
 
 from .._core.activity import Latency
+from .._core.history import History
 from .._core.job import JobDetails
 from .._core.workers import WorkerRow
 from .._seam.protocol import Store
@@ -21,6 +22,9 @@ MOST_WORKERS = 1_000
 
 #: Jobs that ended in one state, of which figures are made.
 LOOKED_AT = 5_000
+
+#: The same, where plots are made of them: ten minutes at 33 a second.
+LOOKED_BACK_AT = 20_000
 
 #: Jobs that are due and are counted, of each queue.
 DEPTH = 10_000
@@ -95,7 +99,7 @@ class Activity:
         return count / self.seconds if self.seconds > 0 else 0.0
 
 
-async def read_activity(store: Store, seconds: object) -> Activity:
+async def read_activity(store: Store, seconds: float) -> Activity:
     """Read what has happened lately.
 
     Raises:
@@ -103,10 +107,7 @@ async def read_activity(store: Store, seconds: object) -> Activity:
       TypeError: they are no number.
       DatabaseUnavailable: PostgreSQL could not be reached.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"seconds: give a number, not {type(seconds).__name__}")
-    if not 0 < seconds <= LONGEST:
-        raise ValueError(f"seconds: give more than 0 and at most {LONGEST:,.0f}")
+    _check_seconds("seconds", seconds, LONGEST)
     with public_errors("reading what has happened"):
         found = await store.activity(seconds, LOOKED_AT)
         backlogs: Sequence[Backlog] = ()
@@ -128,3 +129,26 @@ async def read_activity(store: Store, seconds: object) -> Activity:
         tuple(backlogs),
         tuple(sorted(failures, key=lambda job: order[job.id])),
     )
+
+
+async def read_history(store: Store, seconds: float, step: float) -> History:
+    """Read what has happened lately, step by step.
+
+    Raises:
+      ValueError: the seconds or the step are out of range.
+      TypeError: they are no numbers.
+      DatabaseUnavailable: PostgreSQL could not be reached.
+    """
+    _check_seconds("seconds", seconds, LONGEST)
+    _check_seconds("step", step, LONGEST)
+    if step < 1:
+        raise ValueError("step: give at least 1")
+    with public_errors("reading what has happened"):
+        return await store.history(seconds, step, LOOKED_BACK_AT)
+
+
+def _check_seconds(name: str, seconds: object, most: float) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name}: give a number, not {type(seconds).__name__}")
+    if not 0 < seconds <= most:
+        raise ValueError(f"{name}: give more than 0 and at most {most:,.0f}")

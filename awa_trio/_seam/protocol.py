@@ -22,6 +22,7 @@ from typing import Any, NoReturn, Protocol
 
 from .._core.activity import Figures
 from .._core.explaining import Facts
+from .._core.history import History
 from .._core.job import JobDetails, PreparedInsert
 from .._core.plan import Plan
 from .._core.queues import QueueStatus
@@ -397,6 +398,17 @@ class Inspecting(Protocol):
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """A page of jobs, newest first."""
+        ...
+
+    async def history(self, seconds: float, step: float, most: int) -> History:
+        """What has happened to jobs in the last seconds, step by step.
+
+        Args:
+          seconds: how far to look back.
+          step: seconds of each.
+          most: jobs to look at in each state that they ended in; where more have ended, what is
+              known begins later.
+        """
         ...
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,9 +18,10 @@ from typing import Any, NoReturn
 import anyio
 import attrs
 
-from .._core.activity import Figures, percentiles
+from .._core.activity import Figures, Latency, percentiles
 from .._core.errors import ConfigurationError
 from .._core.explaining import Facts
+from .._core.history import History, Step, history
 from .._core.instants import count
 from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
 from .._core.outcome import Lost
@@ -1012,27 +1014,8 @@ class MemoryStore:
         """See `_seam.protocol.Inspecting`."""
         await anyio.lowlevel.checkpoint()
         now = self._now()
-        since = now - timedelta(seconds=seconds)
-        ended = sorted(
-            (
-                row
-                for row in self._jobs.values()
-                if row.finalized_at and row.finalized_at > since
-            ),
-            key=lambda row: (row.finalized_at or now, row.id),
-            reverse=True,
-        )
-        for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED):
-            latest = [row.finalized_at for row in ended if row.state is state][:most]
-            if len(latest) == most:
-                since = max(since, latest[-1] or since)
-        ended = [row for row in ended if row.finalized_at and row.finalized_at >= since]
-        states = [row.state for row in ended]
-        pickups, runs = [], []
-        for row in ended:
-            if row.state is JobState.COMPLETED and row.attempted_at and row.finalized_at:
-                pickups.append(max(0.0, (row.attempted_at - row.run_at).total_seconds()))
-                runs.append((row.finalized_at - row.attempted_at).total_seconds())
+        since, ended = self._ended(now - timedelta(seconds=seconds), most)
+        completed, failed, cancelled, pickup, run = _figures(ended)
         failures = sorted(
             (row for row in self._jobs.values() if row.state is JobState.FAILED),
             key=lambda row: (row.finalized_at or now, row.id),
@@ -1045,11 +1028,11 @@ class MemoryStore:
         return Figures(
             now,
             (now - since).total_seconds(),
-            states.count(JobState.COMPLETED),
-            states.count(JobState.FAILED),
-            states.count(JobState.CANCELLED),
-            percentiles(pickups),
-            percentiles(runs),
+            completed,
+            failed,
+            cancelled,
+            pickup,
+            run,
             max(self._jobs, default=None),
             tuple(row.id for row in failures[:10]),
             tuple(sorted(queues)),
@@ -1062,6 +1045,28 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         rows = [copy.copy(row) for row in reversed(self._wanted(wanted)) if row.id > after_id]
         return rows[:most]
+
+    def _ended(self, since: datetime, most: int) -> tuple[datetime, list[JobDetails]]:
+        """The jobs that ended last, and from when on these are all of them."""
+        found = [(r.finalized_at, r) for r in self._jobs.values() if r.finalized_at]
+        for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED):
+            latest = sorted((at for at, row in found if row.state is state), reverse=True)[
+                :most
+            ]
+            if len(latest) == most:
+                since = max(since, latest[-1])
+        return since, [row for at, row in found if at >= since]
+
+    async def history(self, seconds: float, step: float, most: int) -> History:
+        """See `_seam.protocol.Inspecting`."""
+        await anyio.lowlevel.checkpoint()
+        now = self._now()
+        since, ended = self._ended(now - timedelta(seconds=seconds), most)
+        placed: dict[int, list[JobDetails]] = {}
+        for row in ended:
+            assert row.finalized_at is not None
+            placed.setdefault(math.floor(row.finalized_at.timestamp() / step), []).append(row)
+        return history(now, since, step, [Step(n, *_figures(r)) for n, r in placed.items()])
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
@@ -1188,4 +1193,23 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         raw_progress=row.raw_progress,
         raw_callback_answer=row.raw_callback_answer,
         limit_key=row.limit_key,
+    )
+
+
+def _figures(
+    ended: Sequence[JobDetails],
+) -> tuple[int, int, int, Latency | None, Latency | None]:
+    """How many completed, failed, were cancelled; how long they waited, and took."""
+    states = [row.state for row in ended]
+    pickups, runs = [], []
+    for row in ended:
+        if row.state is JobState.COMPLETED and row.attempted_at and row.finalized_at:
+            pickups.append(max(0.0, (row.attempted_at - row.run_at).total_seconds()))
+            runs.append((row.finalized_at - row.attempted_at).total_seconds())
+    return (
+        states.count(JobState.COMPLETED),
+        states.count(JobState.FAILED),
+        states.count(JobState.CANCELLED),
+        percentiles(pickups),
+        percentiles(runs),
     )

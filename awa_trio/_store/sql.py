@@ -21,6 +21,7 @@ from psycopg.types.numeric import Int4, Int8
 from .._core.activity import Figures, Latency
 from .._core.errors import ConfigurationError
 from .._core.explaining import Facts
+from .._core.history import History, Step, history
 from .._core.instants import instant
 from .._core.job import JobDetails, JobState, PreparedInsert
 from .._core.job_errors import job_errors
@@ -135,6 +136,7 @@ FACTS = b"SELECT * FROM awa.job_facts($1, $2) AS f CROSS JOIN awa.get_jobs(ARRAY
 WAITING_KINDS = call("waiting_kinds", 1)
 WORKERS = call("list_workers", 1)
 ACTIVITY = call("activity", 2)
+HISTORY = call("history", 3)
 REGISTER_SCHEDULES = call("register_schedules", 7)
 LIST_SCHEDULES = call("list_schedules", 1)
 FIRE_CRON = call("fire_cron", 18)
@@ -532,6 +534,17 @@ class SqlStore:
         """See `_seam.protocol.Inspecting`."""
         rows = await self._rows(LIST_FROM, (*_sort(wanted), Int8(after_id), Int4(most)))
         return [_details(row) for row in rows]
+
+    async def history(self, seconds: float, step: float, most: int) -> History:
+        """See `_seam.protocol.Inspecting`."""
+        rows = await self._rows(HISTORY, (float(seconds), float(step), Int4(most)))
+        present, since = rows[0][:2]
+        known = [
+            Step(number, completed, failed, cancelled, Latency.of(pickup), Latency.of(run))
+            for _, _, number, completed, failed, cancelled, pickup, run in rows
+            if number is not None
+        ]
+        return history(instant(present), instant(since), step, known)
 
     async def list(self, wanted: JobFilter, most: int) -> list[JobDetails]:
         """See `_seam.protocol.Inspecting`."""
