@@ -964,11 +964,11 @@ class MemoryStore:
         return worker.fenced_at is None and self._clock() - worker.beat_at <= worker.lease
 
     def _ahead_of(self, row: JobDetails) -> int:
-        if row.state not in WAITING or row.ordering_key is not None:
+        if row.state not in WAITING or not _in_lane(row):
             return 0
         return sum(
             other.state in WAITING
-            and other.ordering_key is None
+            and _in_lane(other)
             and (other.queue, other.kind, other.priority) == (row.queue, row.kind, row.priority)
             and (other.run_at, other.id) < (row.run_at, row.id)
             and other.run_at <= self._now()
@@ -1194,6 +1194,10 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         raw_callback_answer=row.raw_callback_answer,
         limit_key=row.limit_key,
     )
+
+
+def _in_lane(row: JobDetails) -> bool:
+    return row.ordering_key is None and row.limit_key is None
 
 
 def _figures(

@@ -286,3 +286,17 @@ async def test_settling_lets_go_of_keys_and_takes_them_back(watched: Watched) ->
     plans = [plan(found, JobState.COMPLETED) for found in claimed]
     answers = await check(watched, lambda: watched.store.settle(plans, worker=watched.worker))
     assert all(answer.applied for answer in answers)
+
+
+async def test_what_a_screen_asks_again_and_again(watched: Watched) -> None:
+    """Bounded by how much it may look at, here 50 of each sort, whatever there is."""
+    store = watched.store
+    seen = await check(watched, lambda: store.activity(600, 50))
+    assert seen.completed
+    assert {"q", "in order"} <= set(seen.queues)
+    assert await check(watched, lambda: store.history(600, 5, 50))
+    [last] = await store.enqueue([job("k")])
+    # Asked once, of one job: in a segment it reads the lane that is before it.
+    scans, _, facts = await watched.reads(lambda: store.facts(last.id, 50))
+    assert not scans
+    assert facts.ahead == 50

@@ -4,7 +4,7 @@
 --   most    int     how many to count
 --
 -- Returns how many jobs of its queue, kind and priority wait, are due, and come before it; 0 if
--- it does not wait, or has an ordering key, and so is in no lane.
+-- it does not wait, or has an ordering key or a limit key, and so is in no lane.
 --
 -- Locks: none. Counts index entries.
 CREATE OR REPLACE FUNCTION awa.ahead_of(job_id bigint, most int) RETURNS int
@@ -18,7 +18,7 @@ DECLARE
 BEGIN
     SELECT j.id, j.queue, j.kind, j.priority, j.run_at INTO job FROM awa.jobs AS j
      WHERE j.id = job_id AND j.state IN ('available', 'scheduled', 'retryable')
-       AND j.ordering_key IS NULL;
+       AND j.ordering_key IS NULL AND j.limit_key IS NULL;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
@@ -26,7 +26,7 @@ BEGIN
               FROM (SELECT FROM awa.jobs AS j
                      WHERE j.queue = job.queue AND j.kind = job.kind AND j.priority = job.priority
                        AND j.state IN ('available', 'scheduled', 'retryable')
-                       AND j.ordering_key IS NULL
+                       AND j.ordering_key IS NULL AND j.limit_key IS NULL
                        AND (j.run_at, j.id) < (job.run_at, job.id)
                        AND j.run_at <= clock_timestamp()
                      ORDER BY j.run_at, j.id LIMIT most) AS a);

@@ -17,21 +17,29 @@ DECLARE
          WHERE w.fenced_at IS NULL AND w.beat_at >= clock_timestamp() - w.lease LIMIT most);
     here text := '';
 BEGIN
+    -- Each branch is what one partial index holds, so that it is what is read.
     FOR n IN 1..most LOOP
-        SELECT j.queue INTO here FROM awa.jobs AS j
-         WHERE j.state IN ('available', 'scheduled', 'retryable') AND j.ordering_key IS NULL
-           AND j.queue > here
-         ORDER BY j.queue LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        names := names || here;
-    END LOOP;
-    here := '';
-    FOR n IN 1..most LOOP
-        SELECT j.queue INTO here FROM awa.jobs AS j
-         WHERE j.state IN ('available', 'scheduled', 'retryable') AND j.ordering_key IS NOT NULL
-           AND j.queue > here
-         ORDER BY j.queue LIMIT 1;
-        EXIT WHEN NOT FOUND;
+        SELECT min(q.queue) INTO here FROM (
+            (SELECT j.queue FROM awa.jobs AS j
+              WHERE j.state IN ('available', 'scheduled', 'retryable')
+                AND j.ordering_key IS NULL AND j.limit_key IS NULL AND j.queue > here
+              ORDER BY j.queue LIMIT 1)
+             UNION ALL
+            (SELECT j.queue FROM awa.jobs AS j
+              WHERE j.state IN ('available', 'scheduled', 'retryable')
+                AND j.ordering_key IS NOT NULL AND j.queue > here
+              ORDER BY j.queue LIMIT 1)
+             UNION ALL
+            (SELECT j.queue FROM awa.jobs AS j
+              WHERE j.state IN ('available', 'scheduled', 'retryable') AND j.known_due
+                AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL AND j.queue > here
+              ORDER BY j.queue LIMIT 1)
+             UNION ALL
+            (SELECT j.queue FROM awa.jobs AS j
+              WHERE j.state IN ('available', 'scheduled', 'retryable') AND NOT j.known_due
+                AND (j.ordering_key IS NOT NULL OR j.limit_key IS NOT NULL) AND j.queue > here
+              ORDER BY j.queue LIMIT 1)) AS q;
+        EXIT WHEN here IS NULL;
         names := names || here;
     END LOOP;
     RETURN QUERY SELECT DISTINCT n FROM unnest(names) AS n;

@@ -37,7 +37,8 @@ BEGIN
                           WHERE j.queue = job.queue AND j.kind = job.kind
                             AND j.priority = job.priority
                             AND j.state IN ('available', 'scheduled', 'retryable')
-                            AND j.ordering_key IS NULL AND j.run_at <= job.run_at
+                            AND j.ordering_key IS NULL AND j.limit_key IS NULL
+                            AND j.run_at <= job.run_at
                           ORDER BY j.run_at, j.id LIMIT most) AS a);
     END IF;
     RETURN least(most, rows + (
