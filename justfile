@@ -63,6 +63,10 @@ chaos *arguments:
 demo *arguments:
     awa-trio demo {{arguments}}
 
+# The pictures of the page in the documentation, taken in a browser
+pictures *names:
+    python -m tests.web.pictures {{names}}
+
 # Everything that must hold before a change lands
 ci: lint types
     pytest -n 2

@@ -68,6 +68,11 @@ PRINTED = {
         "not faster than the API allows",
         "paused: nothing was called",
     },
+    "web_mounted": {
+        "/upload/cat.png 200 application/json",
+        "/queue/jobs 200 text/html",
+        "resized cat.png",
+    },
     "transaction": {"refused: nobody has that many", "shipping order 1", "shipping order 2"},
 }
 

@@ -76,6 +76,16 @@ LAYERS: dict[str, set[str]] = {
     },
     "callbacks": {"anyio", "time"},
     "health": {"attrs", "trio", "socket", "h11"},
+    "web": {
+        "attrs",
+        "anyio",
+        "trio",
+        "socket",
+        "secrets",
+        "time",
+        "starlette",
+        "jinja2",
+    },
     "cli": {
         "pg",
         "callbacks",
@@ -96,7 +106,7 @@ LAYERS: dict[str, set[str]] = {
 #: when a thread stages, or reports progress, while the loop seals.
 WATCHED = {
     *LAYERS, "awa_trio", "attrs", "cattrs", "trio", "psycopg", "anyio", "trio_asyncio", "sniffio", "cronsim",
-    "cyclopts", "rich", "pytest", "h11", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
+    "cyclopts", "rich", "starlette", "jinja2", "pytest", "h11", "opentelemetry", "asyncio", "random", "secrets", "socket", "threading", "time",
 }  # fmt: skip
 EXCEPTIONS = {("_core/staging.py", "threading"), ("_core/progress.py", "threading")}
 

@@ -17,11 +17,8 @@ from .. import ConfigurationError, connect
 from ..callbacks import receiver
 from ._errors import CommandFailed, UsageError
 from ._logs import JsonLog, log_to_stderr
-from ._options import Dsn, load_app
+from ._options import MOST_PORT, Dsn, load_app
 from ._output import err
-
-#: Of TCP.
-MOST_PORT = 65_535
 
 callbacks = App(name="callbacks", help="Receive callbacks over HTTP.")
 

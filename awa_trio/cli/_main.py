@@ -28,6 +28,7 @@ from ._output import drop_unwritable_output, open_closed_output, problem
 from ._queues import queues
 from ._storage import storage
 from ._top import top
+from ._web import web
 from ._worker import worker
 from ._workers import workers
 
@@ -52,6 +53,7 @@ app.command(cron)
 app.command(queues)
 app.command(storage)
 app.command(callbacks)
+app.command(web)
 app.command(dev)
 app.command(demo)
 app.command(completion_of(app))

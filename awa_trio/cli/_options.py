@@ -37,6 +37,9 @@ ListenDsn = Annotated[
 ]
 """The same database, by a way that notifications come."""
 
+#: Of TCP.
+MOST_PORT = 65_535
+
 #: What PostgreSQL's ``bigint`` and ``int`` hold.
 MAX_ID = 2**63 - 1
 MAX_LIMIT = 2**31 - 1

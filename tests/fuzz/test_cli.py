@@ -23,7 +23,7 @@ COMMANDS = [
     ("migrate",), ("grants",), ("worker",), ("jobs",), ("jobs", "list"), ("jobs", "show"),
     ("jobs", "cancel"), ("jobs", "retry"), ("dlq",), ("dlq", "list"), ("dlq", "show"),
     ("dlq", "retry"), ("dlq", "purge"), ("storage",), ("storage", "status"), ("callbacks",),
-    ("callbacks", "serve"), ("demo",), ("nothing",), (), ("check",), ("workers",),
+    ("callbacks", "serve"), ("web",), ("demo",), ("nothing",), (), ("check",), ("workers",),
     ("workers", "list"), ("top",), ("jobs", "explain"), ("completion",),
     ("cron",), ("cron", "list"), ("cron", "show"), ("cron", "pause"), ("cron", "resume"),
     ("cron", "trigger"), ("cron", "remove"), ("queues",), ("queues", "list"),
@@ -79,7 +79,7 @@ def arguments(chance: Random) -> list[str]:
 def runs_on(given: list[str]) -> bool:
     """Whether it may be right: a command that would run until a signal, or for minutes."""
     return (
-        given[:1] == ["demo"]
+        given[:1] in (["demo"], ["web"])
         or (given[:1] == ["top"] and "--json" in given and "--once" not in given)
     ) or (
         given[:2] == ["callbacks", "serve"] and ("--unsigned" in given or "--secret" in given)
