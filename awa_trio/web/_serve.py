@@ -96,9 +96,22 @@ async def serve(
         # Streams last until somebody ends them.
         app.stop()
 
-    await hypercorn.serve(
-        app, config, shutdown_trigger=stopped, task_status=_Started(task_status)
-    )
+    try:
+        await hypercorn.serve(
+            app, config, shutdown_trigger=stopped, task_status=_Started(task_status)
+        )
+    except BaseExceptionGroup as group:
+        # It opens its sockets inside a nursery.
+        only = _only(group)
+        if isinstance(only, OSError):
+            raise only from None
+        raise
+
+
+def _only(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 class _Started:

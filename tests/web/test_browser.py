@@ -237,6 +237,21 @@ def test_a_queue_is_paused_where_the_page_is_live(where: str, page: Page) -> Non
     page.goto("about:blank")
 
 
+def test_everything_can_be_done_without_scripts(migrated: str, browser: Browser) -> None:
+    with shop_elsewhere(migrated) as where:
+        tab = browser.new_page(java_script_enabled=False)
+        tab.goto(f"{where}/dead-letters?kind=charge_card")
+        tab.click("[aria-label='Retry job 3']")
+        tab.wait_for_selector("text=It will run again.")
+        tab.goto(f"{where}/queues")
+        assert "reports" in text(tab)
+        tab.click("[aria-label='Pause queue reports']")
+        tab.wait_for_selector("text=It is paused.")
+        tab.goto(where)
+        assert "completed a second" in text(tab)
+        tab.close()
+
+
 def test_one_logs_in_and_out(migrated: str, page: Page) -> None:
     with shop_elsewhere(migrated, token=TOKEN) as where:
         page.goto(f"{where}/jobs")

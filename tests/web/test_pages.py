@@ -436,6 +436,18 @@ async def test_every_answer_says_what_a_browser_may_do_with_it(web: WebApp, path
 
 async def test_only_the_names_that_are_known_lead_here(client: awa.Client) -> None:
     web = create_app(client, read_only=False, allow_hosts=["jobs.example"])
+    heard: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        heard.append(message)
+
+    twice = [(b"host", b"jobs.example"), (b"host", b"evil.example")]
+    scope = {"type": "http", "method": "GET", "path": "/jobs", "headers": twice}
+    await web(scope, receive, send)
+    assert heard[0]["status"] == 421
     async with visiting(web) as visitor:
         for host, status in (
             ("jobs.example", 200), ("127.0.0.1:4001", 200), ("evil.example", 421), ("", 421),
@@ -522,6 +534,16 @@ async def test_all_streams_end_at_once_when_the_page_stops(web: WebApp) -> None:
         # And none lasts that is opened then.
         await stream(web, "/events/overview", lambda said: False)
     assert opened >= 3
+
+
+async def test_no_more_look_at_once_than_there_is_room_for(
+    web: WebApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_live, "MOST_STREAMS", 0)
+    async with visiting(web) as visitor:
+        answer = await visitor.get("/events/queues")
+    assert answer.status_code == 503
+    assert "Too many look at once" in answer.text
 
 
 async def test_those_who_look_at_the_same_ask_once(client: awa.Client) -> None:

@@ -134,7 +134,8 @@ def test_the_command_says_where_it_cannot_listen(migrated: str, tmp_path: Path) 
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "assign requested address" in done.stderr
+    assert "the page cannot listen at 192.0.2.1:4001" in done.stderr
+    assert "give another --host or --port" in done.stderr
 
 
 def test_the_command_names_the_extra_that_it_needs(

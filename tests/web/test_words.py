@@ -82,7 +82,7 @@ def test_what_is_shown_of_a_value_ends_somewhere() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [(None, "no limit"), (True, "yes"), (False, "no"), (1000, "1,000"), (0.5, "0.5"),
-     (Rate(10), "10 per second, 1 at once"), (Rate(300, per=60, burst=9), "300 per 60 s, 9 at once")],
+     (Rate(10, burst=1), "10 per second, 1 at once"), (Rate(300, per=60, burst=9), "300 per 60 s, 9 at once")],
 )  # fmt: skip
 def test_settings(value: object, said: str) -> None:
     assert words.setting(value) == said
