@@ -15,13 +15,16 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from .. import (
     AwaError,
     Client,
+    ConfigurationError,
     DatabaseUnavailable,
     FollowUpsUnknown,
     InvalidRequest,
     InvalidTransition,
     JobNotFound,
+    ScheduleNotFound,
     SchemaError,
     UniqueConflict,
+    UnknownKind,
 )
 from ._access import Policy
 from ._figures import Track
@@ -170,14 +173,20 @@ def told(error: Exception) -> tuple[int, str, str]:
             return 405, "Refused", "That cannot be done here."
         case HTTPException(status_code=status):
             return status, "Refused", "This request makes no sense."
-        case JobNotFound():
+        case JobNotFound() | ScheduleNotFound():
             return 404, "Not found", f"{error}."
         case DatabaseUnavailable():
             # Its message may name the server.
             return 503, "No database", "The database cannot be reached. Try again in a moment."
         case SchemaError():
             return 503, "Another schema", "The database's schema is not that of this release."
-        case InvalidTransition() | UniqueConflict() | FollowUpsUnknown():
+        case (
+            InvalidTransition()
+            | UniqueConflict()
+            | FollowUpsUnknown()
+            | ConfigurationError()
+            | UnknownKind()
+        ):
             return 409, "Nothing was changed", f"{error}."
         case InvalidRequest():
             return 400, "Nothing was changed", f"{error}."

@@ -276,6 +276,34 @@ async def test_a_page_that_does_not_know_the_follow_ups_says_how_to_go_on() -> N
     assert (await ignorant.jobs.get(1)).state is S.CANCELLED
 
 
+async def test_a_schedule_is_steered() -> None:
+    regular = awa.App()
+
+    @regular.periodic(3600, name="tidy up", args=Receipt(1))
+    @regular.task(queue="tidying")
+    async def tidy(job: awa.Job[Receipt]) -> None: ...
+
+    client = memory_client(regular)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(awa.run_worker, regular, client)
+        nursery.cancel_scope.cancel()
+    async with visiting(create_app(client, read_only=False)) as visitor:
+        assert "every 3600 s" in (await visitor.get("/cron")).text
+        await submit(visitor, "/cron", "/cron/pause", schedule="tidy up")
+        assert (await client.cron.get("tidy up")).paused
+        assert "paused" in (await visitor.get("/cron")).text
+        await submit(visitor, "/cron", "/cron/resume", schedule="tidy up")
+        assert not (await client.cron.get("tidy up")).paused
+        done = await submit(visitor, "/cron", "/cron/trigger", schedule="tidy up")
+        assert done.headers["location"] == "/cron?did=trigger&n=1"
+        assert [job.kind for job in await client.jobs.list()] == ["receipt"]
+        gone = await submit(visitor, "/cron", "/cron/pause", schedule="tidy")
+        assert (gone.status_code, "did you mean" in gone.text) == (404, True)
+        done = await submit(visitor, "/cron", "/cron/remove", schedule="tidy up")
+        assert done.status_code == 303
+        assert await client.cron.list() == []
+
+
 async def test_a_queue_is_paused_and_goes_on(client: awa.Client, web: WebApp) -> None:
     async with visiting(web) as visitor:
         await submit(visitor, "/queues", "/queues/pause", queue="mail")
