@@ -292,6 +292,7 @@ class BlockingClient(_Blocking[Client]):
     enqueue = _blocking(Client.enqueue)
     enqueue_many = _blocking(Client.enqueue_many)
     activity = _blocking(Client.activity)
+    history = _blocking(Client.history)
 
     @contextmanager
     def transaction(self) -> Iterator[BlockingTransaction]:

@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 
 from .. import ConfigurationError, connect
 from ._errors import CommandFailed
+from ._logs import JsonLog, log_to_stderr
 from ._options import MOST_PORT, Dsn, load_app
 from ._output import err
 
@@ -29,6 +30,7 @@ async def web(
     show_args: Annotated[bool, Parameter(negative="")] = False,
     allow_host: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     prepare: bool | None = None,
+    json: JsonLog = False,
     dsn: Dsn = "",
 ) -> int:
     """Serve a page to look after jobs: what is going on, dead letters, queues, cron, workers.
@@ -67,7 +69,7 @@ async def web(
             f"the page needs {error.name}, which is not installed; install it with:"
             " pip install 'awa-trio[web]'"
         ) from error
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
+    log_to_stderr(logging.INFO, as_json=json)
     loaded = None if app is None else load_app(app)
     async with connect(dsn, app=loaded, prepare=prepare) as client:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

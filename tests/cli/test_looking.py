@@ -105,7 +105,7 @@ ENDS: dict[tuple[str, ...], tuple[list[str], int]] = {
     ("demo",): ([], 0),
     ("completion",): (["bash"], 0),
 }
-RUN_ON = {("worker",), ("callbacks", "serve"), ("dev",)}
+RUN_ON = {("worker",), ("callbacks", "serve"), ("web",), ("dev",)}
 
 
 def test_every_command_is_tried() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +70,14 @@ def page(browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
+@contextmanager
+def shop_for(page: Page, dsn: str, **options: Any) -> Iterator[str]:
+    """A shop that a tab leaves before it closes: what listens would complain that it is gone."""
+    with shop_elsewhere(dsn, **options) as where:
+        yield where
+        page.goto("about:blank")
+
+
 def text(page: Page) -> str:
     return page.inner_text("main")
 
@@ -99,7 +108,7 @@ def test_plots_move_while_a_worker_works(
 
 
 def test_a_dead_letter_is_retried_with_the_keyboard_alone(migrated: str, page: Page) -> None:
-    with shop_elsewhere(migrated) as where:
+    with shop_for(page, migrated) as where:
         page.goto(where)
         # The first key leads past the navigation, if one likes.
         page.keyboard.press("Tab")
@@ -135,7 +144,7 @@ def is_outlined(page: Page) -> bool:
 
 
 def test_what_is_gone_for_good_is_asked_about_first(migrated: str, page: Page) -> None:
-    with shop_elsewhere(migrated) as where:
+    with shop_for(page, migrated) as where:
         page.goto(f"{where}/dead-letters")
         page.wait_for_selector("text=CardDeclined")
         page.click("[aria-label='Purge job 3…']")
@@ -253,7 +262,7 @@ def test_everything_can_be_done_without_scripts(migrated: str, browser: Browser)
 
 
 def test_one_logs_in_and_out(migrated: str, page: Page) -> None:
-    with shop_elsewhere(migrated, token=TOKEN) as where:
+    with shop_for(page, migrated, token=TOKEN) as where:
         page.goto(f"{where}/jobs")
         page.wait_for_url("**/login")
         assert page.locator("nav").count() == 0
