@@ -30,6 +30,9 @@ class Reason(enum.StrEnum):
     KIND_UNKNOWN = "kind_unknown"
     ORDERING_KEY_TAKEN = "ordering_key_taken"
     NOT_THE_HEAD = "not_the_head"
+    QUEUE_PAUSED = "queue_paused"
+    OUT_OF_TOKENS = "out_of_tokens"
+    LIMIT_KEY_FULL = "limit_key_full"
     UNIQUE_KEY_HELD = "unique_key_held"
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_RUN = "about_to_run"
@@ -82,6 +85,10 @@ class Facts:
     """Jobs of its queue, kind and priority that are due and before it."""
     most: int = 10_000
     """At which number counting those ended."""
+    room_in: float | None = 0.0
+    """Seconds until the rate of its queue allows a start; None while that is paused."""
+    key_room: int | None = None
+    """How many more with its limit key may start; None for any number."""
 
     @property
     def waits(self) -> bool:
@@ -235,6 +242,34 @@ def _not_the_head(facts: Facts) -> Explanation | None:
     return Explanation(Reason.NOT_THE_HEAD, text, advice, job_id=facts.head)
 
 
+def _paused(facts: Facts) -> Explanation | None:
+    if not facts.waits or facts.room_in is not None:
+        return None
+    queue = facts.job.queue
+    text = f"its queue, {queue!r}, is paused"
+    return Explanation(Reason.QUEUE_PAUSED, text, f"to go on: awa-trio queues resume {queue}")
+
+
+def _out_of_tokens(facts: Facts) -> Explanation | None:
+    if not facts.waits or not facts.room_in:
+        return None
+    queue = facts.job.queue
+    until = facts.present + timedelta(seconds=facts.room_in)
+    when = at_in_words(until, facts.present)
+    text = f"the rate of its queue, {queue!r}, allows no start until {when}"
+    advice = f"wait for its turn; or look at the rate: awa-trio queues show {queue}"
+    return Explanation(Reason.OUT_OF_TOKENS, text, advice, until=until)
+
+
+def _limit_key_full(facts: Facts) -> Explanation | None:
+    job = facts.job
+    if not facts.waits or job.limit_key is None or facts.key_room != 0:
+        return None
+    text = f"as many with its limit key, {job.limit_key!r}, have started as its queue allows"
+    advice = f"wait for its turn; or look at the limits: awa-trio queues show {job.queue}"
+    return Explanation(Reason.LIMIT_KEY_FULL, text, advice)
+
+
 def _unique_key_held(facts: Facts) -> Explanation | None:
     job = facts.job
     if (
@@ -282,8 +317,11 @@ OBSTACLES: tuple[Callable[[Facts], Explanation | None], ...] = (
     _not_due,
     _no_worker,
     _kind_unknown,
+    _paused,
     _key_taken,
     _not_the_head,
+    _out_of_tokens,
+    _limit_key_full,
     _unique_key_held,
     _behind,
 )

@@ -958,6 +958,8 @@ class MemoryStore:
             None if holder == job_id else holder,
             min(self._ahead_of(row), most),
             most,
+            self._book.wait(row.queue, None, 0, self._clock()),
+            None if row.limit_key is None else self._key_room(row),
         )
 
     def _alive(self, worker: _Worker) -> bool:

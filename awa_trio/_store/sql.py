@@ -803,9 +803,9 @@ def _details(row: Sequence[Any]) -> JobDetails:
 
 def _facts(row: Sequence[Any], most: int) -> Facts:
     present, alive, serving, knowing, worker, silent, lease, fenced = row[:8]
-    taken_by, taken_state, head, holder, ahead = row[8:13]
+    taken_by, taken_state, head, holder, ahead, room_in, key_room = row[8:15]
     return Facts(
-        _details(row[13:]),
+        _details(row[15:]),
         instant(present),
         alive,
         serving,
@@ -820,6 +820,8 @@ def _facts(row: Sequence[Any], most: int) -> Facts:
         holder,
         ahead,
         most,
+        room_in,
+        key_room,
     )
 
 

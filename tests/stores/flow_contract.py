@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from awa_trio._core.explaining import Reason, explain
 from awa_trio._core.job import JobState
 from awa_trio._core.outcome import Lost
 from awa_trio._core.queues import check_overrides, settings_to_json
@@ -341,6 +342,28 @@ class FlowContract(Steps):
         [found] = await world.store.backlogs(["q"], 2)
         assert found.due == 2
         assert found.oldest == pytest.approx(110, abs=5)
+
+    # ---- why a job has not run
+
+    async def test_pauses_and_limits_explain_why_a_job_waits(self, world: World) -> None:
+        worker = await self.worker(world)
+        ids = await self.enqueue(world, *[job(limit_key="a")] * 3, job())
+
+        async def reasons(number: int) -> list[Reason]:
+            facts = await world.store.facts(ids[number], 10)
+            assert facts is not None
+            return [one.reason for one in explain(facts)]
+
+        assert await reasons(2) == [Reason.ABOUT_TO_RUN]
+        await world.store.set_queue("q", paused=True)
+        assert await reasons(2) == [Reason.QUEUE_PAUSED]
+        await world.store.set_queue("q", paused=False)
+        await self.override(world, max_per_key=1, rate=Rate(1, per=100, burst=1))
+        await self.claim_one(world, worker)
+        assert await reasons(2) == [Reason.OUT_OF_TOKENS, Reason.LIMIT_KEY_FULL]
+        await world.advance(150)
+        assert await reasons(2) == [Reason.LIMIT_KEY_FULL]
+        assert await reasons(3) == [Reason.ABOUT_TO_RUN]
 
     # ---- settings
 

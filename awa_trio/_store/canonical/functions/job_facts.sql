@@ -8,14 +8,16 @@
 -- both; the name, the silence, the lease and the end of the worker that has it; the job that has
 -- its ordering key, and the state of that; the first job of its ordering key that waits; another
 -- job that holds its unique key; how many jobs of its lane are due and before it, as
--- awa.ahead_of.
+-- awa.ahead_of; the seconds until the rate of its queue allows a start, null while the queue is
+-- paused; and how many more with its limit key may start, null if it has none.
 --
 -- Locks: none. Bounded by the number of workers, and by `most`.
 CREATE OR REPLACE FUNCTION awa.job_facts(job_id bigint, most int)
 RETURNS TABLE (
     present timestamptz, alive int, serving int, knowing int, worker text,
     silent double precision, lease double precision, fenced boolean, taken_by bigint,
-    taken_state text, head bigint, holder bigint, ahead int
+    taken_state text, head bigint, holder bigint, ahead int,
+    room_in double precision, key_room int
 )
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -30,7 +32,9 @@ BEGIN
            t.id, t.state::text, h.id,
            (SELECT u.job_id FROM awa.unique_claims AS u
              WHERE u.unique_key = g.unique_key AND u.job_id <> g.id),
-           awa.ahead_of(g.id, most)
+           awa.ahead_of(g.id, most), awa.seconds_to_room(g.queue),
+           (SELECT awa.key_room(g.queue, g.limit_key, 1, q.max_per_key, q.key_rate, q.key_burst)
+              FROM awa.queues AS q WHERE q.queue = g.queue AND g.limit_key IS NOT NULL)
       FROM awa.get_jobs(ARRAY[job_id]) AS g
      CROSS JOIN LATERAL (
            SELECT count(*)::int AS alive,

@@ -21,7 +21,17 @@ BEGIN
         here := '';
         LOOP
             SELECT j.kind INTO here FROM awa.jobs AS j
-             WHERE j.queue = waiting_kinds.queue AND j.ordering_key IS NULL
+             WHERE j.queue = waiting_kinds.queue
+               AND j.ordering_key IS NULL AND j.limit_key IS NULL
+               AND j.state IN ('available', 'scheduled', 'retryable') AND j.kind > here
+             ORDER BY j.kind LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            known := known || here;
+        END LOOP;
+        here := '';
+        LOOP
+            SELECT j.kind INTO here FROM awa.jobs AS j
+             WHERE j.queue = waiting_kinds.queue AND j.known_due AND j.ordering_key IS NOT NULL
                AND j.state IN ('available', 'scheduled', 'retryable') AND j.kind > here
              ORDER BY j.kind LIMIT 1;
             EXIT WHEN NOT FOUND;
@@ -31,6 +41,7 @@ BEGIN
         LOOP
             SELECT j.kind INTO here FROM awa.jobs AS j
              WHERE j.queue = waiting_kinds.queue AND j.known_due
+               AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL
                AND j.state IN ('available', 'scheduled', 'retryable') AND j.kind > here
              ORDER BY j.kind LIMIT 1;
             EXIT WHEN NOT FOUND;

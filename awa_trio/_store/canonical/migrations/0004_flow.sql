@@ -125,4 +125,5 @@ DROP FUNCTION IF EXISTS awa.key_heads(text, text[], int, timestamptz);
 DROP FUNCTION IF EXISTS awa.fire_cron(
     text, timestamptz, timestamptz, int, text[], text[], json[], smallint[], smallint[], json[],
     text[], timestamptz[], bytea[], smallint[], text[], double precision[], boolean);
+DROP FUNCTION IF EXISTS awa.job_facts(bigint, int);
 DROP FUNCTION IF EXISTS awa.goes_in_lane(timestamptz, text, bytea, smallint);
