@@ -674,6 +674,7 @@ class MemoryStore:
     async def prune(self, retention: Retention, most: int) -> int:
         """See `_seam.protocol.Upkeep`."""
         await anyio.lowlevel.checkpoint()
+        self._book.prune(self._clock())
         old = []
         for row in self._jobs.values():
             kept = retention.completed if row.state is JobState.COMPLETED else retention.failed

@@ -140,6 +140,14 @@ class QueueBook:
                     rate, self._buckets.get((queue, name)), 1, now
                 )
 
+    def prune(self, now: float) -> None:
+        """Forget buckets that are full again, or of no rate: as functions/prune_buckets.sql."""
+        for (queue, key), bucket in list(self._buckets.items()):
+            limits = self._limits(queue)
+            rate = limits.rate if key == "" else limits.rate_per_key
+            if rate is None or tokens(rate, bucket, now) >= rate.burst:
+                del self._buckets[queue, key]
+
     def wait(self, queue: str, key: str | None, held: int, now: float) -> float | None:
         """Seconds until one may start, as far as time tells; None if only an event can."""
         if self.paused(queue):

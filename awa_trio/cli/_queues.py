@@ -18,6 +18,7 @@ queues = App(
     name="queues", help="List, pause, drain and resume queues; override their settings."
 )
 
+Name = Annotated[str, Parameter(help="The queue.")]
 Names = Annotated[tuple[str, ...], Parameter(negative="", help="The queues.")]
 Name = Annotated[str, Parameter(help="The queue.")]
 
@@ -104,7 +105,7 @@ async def _each(
 
 @queues.command
 async def override(
-    name: str,
+    name: Name,
     settings: Annotated[tuple[str, ...], Parameter(negative="")],
     /,
     *,
@@ -117,8 +118,6 @@ async def override(
 
     Parameters
     ----------
-    name
-        The queue.
     settings
         NAME=VALUE. A rate is COUNT, for so many a second; COUNT/SECONDS; or
         COUNT/SECONDS/BURST. "none" is no limit.
@@ -131,7 +130,7 @@ async def override(
 
 @queues.command
 async def reset(
-    name: str,
+    name: Name,
     settings: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     /,
     *,
@@ -142,8 +141,6 @@ async def reset(
 
     Parameters
     ----------
-    name
-        The queue.
     settings
         Names of settings. Default, all.
     """
