@@ -864,7 +864,8 @@ def test_the_engine_is_chosen_once_and_shown(dsn: str, capsys: Capture) -> None:
 
 
 def test_the_script_of_an_engine_makes_it(dsn: str, capsys: Capture) -> None:
-    for arguments in ([], ["--since", "2", "--engine", "segmented"]):
+    present = str(schema().version)
+    for arguments in ([], ["--since", present, "--engine", "segmented"]):
         assert run(["migrate", "--sql", *arguments]) == 0
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(capsys.readouterr().out.encode())
