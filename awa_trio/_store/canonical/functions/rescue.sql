@@ -32,6 +32,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
+DECLARE
+    known text[] := kinds;  -- By another name than a column of awa.workers.
 BEGIN
     PERFORM awa.fence();
     RETURN QUERY
@@ -48,7 +50,7 @@ BEGIN
                        ELSE j.deadline_at + make_interval(secs => deadline_slack) END AS since) AS l
      WHERE j.state = 'running'
        AND (l.stale OR l.since < clock_timestamp())
-       AND (j.kind = ANY (kinds)
+       AND (j.kind = ANY (known)
             OR (strangers_after < 'infinity'
                 AND l.since < clock_timestamp() - make_interval(secs => least(strangers_after, 1e9))))
      UNION ALL
@@ -57,7 +59,7 @@ BEGIN
            j.progress, j.callback_answer, j.limit_key, 'CALLBACK_TIMEOUT', j.callback_token
       FROM awa.jobs AS j
      WHERE j.state = 'waiting_external' AND j.callback_until < clock_timestamp()
-       AND (j.kind = ANY (kinds)
+       AND (j.kind = ANY (known)
             OR (strangers_after < 'infinity'
                 AND j.callback_until
                     < clock_timestamp() - make_interval(secs => least(strangers_after, 1e9))))
