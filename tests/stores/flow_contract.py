@@ -346,7 +346,7 @@ class FlowContract(Steps):
     # ---- why a job has not run
 
     async def test_pauses_and_limits_explain_why_a_job_waits(self, world: World) -> None:
-        worker = await self.worker(world)
+        worker = await self.worker(world, lease=1e6)
         ids = await self.enqueue(world, *[job(limit_key="a")] * 3, job())
 
         async def reasons(number: int) -> list[Reason]:
