@@ -18,7 +18,6 @@ queues = App(
     name="queues", help="List, pause, drain and resume queues; override their settings."
 )
 
-Name = Annotated[str, Parameter(help="The queue.")]
 Names = Annotated[tuple[str, ...], Parameter(negative="", help="The queues.")]
 Name = Annotated[str, Parameter(help="The queue.")]
 
@@ -105,7 +104,7 @@ async def _each(
 
 @queues.command
 async def override(
-    name: Name,
+    name: str,
     settings: Annotated[tuple[str, ...], Parameter(negative="")],
     /,
     *,
@@ -118,6 +117,8 @@ async def override(
 
     Parameters
     ----------
+    name
+        The queue.
     settings
         NAME=VALUE. A rate is COUNT, for so many a second; COUNT/SECONDS; or
         COUNT/SECONDS/BURST. "none" is no limit.
@@ -130,7 +131,7 @@ async def override(
 
 @queues.command
 async def reset(
-    name: Name,
+    name: str,
     settings: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     /,
     *,
@@ -141,6 +142,8 @@ async def reset(
 
     Parameters
     ----------
+    name
+        The queue.
     settings
         Names of settings. Default, all.
     """
