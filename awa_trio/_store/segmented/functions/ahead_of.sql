@@ -19,14 +19,14 @@ DECLARE
     rows int := awa.ahead_of_rows(job_id, most);
 BEGIN
     -- Looked up one by one: a join is planned as if there were a thousand.
-    SELECT g.id, g.queue, g.kind, g.priority, g.run_at, g.state, g.ordering_key,
+    SELECT g.id, g.queue, g.kind, g.priority, g.run_at, g.state, g.ordering_key, g.limit_key,
            (SELECT b.xid FROM awa.lane_jobs AS b WHERE b.id = job_id) AS xid,
            (SELECT s.number FROM awa.segments AS s
              WHERE s.segment = (SELECT b.segment FROM awa.lane_jobs AS b
                                  WHERE b.id = job_id)) AS number
       INTO job
       FROM awa.get_jobs(ARRAY[job_id]) AS g;
-    IF NOT FOUND OR job.ordering_key IS NOT NULL
+    IF NOT FOUND OR job.ordering_key IS NOT NULL OR job.limit_key IS NOT NULL
        OR job.state NOT IN ('available', 'scheduled', 'retryable')
     THEN
         RETURN 0;
