@@ -206,9 +206,11 @@ def test_a_connection_without_a_transaction_is_refused(migrated: str) -> None:
 
 
 def test_another_kind_of_database_is_refused() -> None:
-    with sa.create_engine("sqlite://").begin() as connection:
+    engine = sa.create_engine("sqlite://")
+    with engine.begin() as connection:
         with pytest.raises(awa.ConfigurationError, match="leads to sqlite"):
             bridge.enqueue(connection, Ship(1))
+    engine.dispose()
 
 
 def test_what_only_leads_to_a_connection_is_refused_with_the_way() -> None:

@@ -122,6 +122,15 @@ GARBAGE: dict[str, dict[str, object]] = {
 }
 
 
+def nests_so_deep(levels: int) -> bool:
+    """Whether this Python reads lists in lists in lists; from 3.13 on it reads more of them."""
+    try:
+        json.loads("[" * levels + "]" * levels)
+    except RecursionError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("seed", [1])
 async def test_a_worker_fails_garbage_and_goes_on(
     dsn: str, seed: int, caplog: pytest.LogCaptureFixture
@@ -175,8 +184,8 @@ async def test_a_worker_fails_garbage_and_goes_on(
             if ended[name] is awa.JobState.FAILED:
                 latest = listed[job_id].errors[-1]
                 assert latest.error, name
-                # What is too deep for Python is shown as it is written, all of it.
-                ours = not name.startswith("deep errors")
+                # What is too deep for this Python is shown as it is written, all of it.
+                ours = not name.startswith("deep errors") or nests_so_deep(2000)
                 assert (latest.attempt, latest.terminal) == (int(ours), ours), name
     # What a handler cannot be given fails; the rest is none of its business.
     for name, state in ended.items():
