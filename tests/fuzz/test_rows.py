@@ -297,7 +297,14 @@ async def test_a_flood_of_notifications_holds_nothing_up(
                 )
         done = (await client.enqueue(Good(1))).id
         await until(client, done, awa.JobState.COMPLETED)
+
+        def ignored() -> int:
+            return sum("makes no sense" in r.getMessage() for r in caplog.records)
+
+        # The job may have been found by polling, before any of it was heard.
+        with trio.fail_after(30):
+            while not ignored():
+                await trio.sleep(0.02)
         # Nobody was believed.
         assert (await client.jobs.get(waiting)).state is awa.JobState.WAITING_EXTERNAL
-    ignored = [r for r in caplog.records if "makes no sense" in r.getMessage()]
-    assert 1 <= len(ignored) < 16
+    assert ignored() < 16
