@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import psycopg
@@ -16,6 +16,7 @@ from trio.testing import MockClock
 
 import awa_trio as awa
 from awa_trio._app.schema import Engine, schema
+from awa_trio.testing import fixtures
 from awa_trio.testing.fixtures import (  # noqa: F401
     awa_app,
     awa_client,
@@ -47,24 +48,43 @@ def straight(awa_server: str) -> Callable[[str], str]:  # noqa: F811
     return lambda dsn: make_conninfo(awa_server, dbname=conninfo_to_dict(dsn)["dbname"])
 
 
+@pytest.fixture(autouse=POOLED)
+def of_a_pooler(awa_pooler: Pooler | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect through the pooler as its users do, whoever connects and however they got the DSN.
+
+    Clients hear of new jobs by a way of their own, and connections of a test's own prepare
+    nothing: docs/reference/compatibility.md.
+    """
+    assert awa_pooler is not None
+    running, connect = awa_pooler, awa.connect
+
+    @wraps(connect)
+    def hearing(dsn: str = "", /, **options: Any) -> AbstractAsyncContextManager[awa.Client]:
+        if isinstance(dsn, str) and running.leads(dsn):
+            options.setdefault("listen_dsn", running.past(dsn))
+        return connect(dsn, **options)
+
+    monkeypatch.setattr(awa, "connect", hearing)
+    monkeypatch.setattr(fixtures, "connect", hearing)
+    monkeypatch.setattr(psycopg, "connect", partial(psycopg.connect, prepare_threshold=None))
+
+
 @pytest.fixture
 def way(
     awa_server: str,  # noqa: F811
     awa_pooler: Pooler | None,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], str]:
     """Returns the DSN of a database by its name: by way of the pooler, if there is one.
 
-    Then clients hear of new jobs as behind any pooler: by a way of their own. Tests that look
-    at the server's sessions, which a pooler shares among its clients, go the straight way.
+    Tests that look at the server's sessions, which a pooler shares among its clients, go the
+    straight way.
     """
 
     def way(name: str) -> str:
         own = make_conninfo(awa_server, dbname=name)
         if awa_pooler is None or request.node.get_closest_marker("sessions"):
             return own
-        monkeypatch.setattr(awa, "connect", partial(awa.connect, listen_dsn=own))
         return awa_pooler.dsn(own)
 
     return way

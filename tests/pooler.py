@@ -26,7 +26,8 @@ MISSING = "there is no pgbouncer here (Debian: apt install pgbouncer)"
 class Pooler:
     """A running PgBouncer; `pooler` makes one."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, server: str, folder: Path, port: int) -> None:
+        self._server = server
         self._folder = folder
         self._port = port
 
@@ -36,6 +37,17 @@ class Pooler:
             "", dbname=conninfo_to_dict(dsn)["dbname"], host=str(self._folder),
             port=str(self._port), user="through_the_pooler",
         )  # fmt: skip
+
+    def leads(self, dsn: str) -> bool:
+        """Whether an address is one of this pooler's."""
+        try:
+            return conninfo_to_dict(dsn).get("host") == str(self._folder)
+        except (psycopg.ProgrammingError, UnicodeError):
+            return False  # it is the address of nothing
+
+    def past(self, dsn: str) -> str:
+        """The server's own address of the database of ``dsn``."""
+        return make_conninfo(self._server, dbname=conninfo_to_dict(dsn)["dbname"])
 
 
 @contextmanager
@@ -78,7 +90,7 @@ def pooler(server: str) -> Iterator[Pooler]:
             stderr=log,
             **identity.process_user,
         )
-        made = Pooler(folder, port)
+        made = Pooler(server, folder, port)
         try:
             _await(made.dsn(server), process, folder / "log")
             yield made

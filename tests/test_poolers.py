@@ -38,6 +38,20 @@ class Work:
 async def work(job: awa.Job[Work]) -> None: ...
 
 
+@frozen
+class Stay:
+    """Until somebody else ends it."""
+
+    how: str
+
+
+@app.task
+async def stay(job: awa.Job[Stay]) -> None:
+    if job.args.how == "running":
+        await trio.sleep_forever()
+    await job.wait_for_callback(await job.register_callback())
+
+
 @pytest.fixture(scope="session")
 def in_front(awa_server: str) -> Iterator[Pooler]:
     """A pooler in front of the server."""
@@ -128,6 +142,43 @@ async def test_without_it_polls_and_says_so(
     [said] = deaf(caplog)
     assert "found by polling" in said
     assert not watching.listening.is_set()
+
+
+async def test_what_it_does_not_hear_of_its_jobs_is_in_their_rows(through: str) -> None:
+    """A job that is ended by others is cut, and a callback's answer arrives."""
+    timings = awa.Timings(poll_interval=0.05, reconcile_interval=0.05)
+    states = {
+        "cancelled": "running",
+        "cancelled while it waits": "waiting_external",
+        "completed": "waiting_external",
+        "answered": "waiting_external",
+    }
+    async with awa.connect(through, app=app) as client, trio.open_nursery() as nursery:
+        worker = await nursery.start(partial(awa.run_worker, app, client, timings=timings))
+        ids = {how: (await client.enqueue(Stay(state))).id for how, state in states.items()}
+
+        async def until(states: dict[str, str]) -> dict[str, awa.JobDetails]:
+            found = {}
+            with trio.fail_after(30):
+                for how, state in states.items():
+                    while (row := await client.jobs.get(ids[how])).state != state:
+                        await trio.sleep(0.01)
+                    found[how] = row
+            return found
+
+        found = await until(states)
+        await client.jobs.cancel(ids["cancelled"])
+        await client.jobs.cancel(ids["cancelled while it waits"])
+        await client.callbacks.complete(found["completed"].callback_token or "")
+        await client.callbacks.resume(found["answered"].callback_token or "")
+        await until(
+            dict.fromkeys(states, "cancelled")
+            | dict.fromkeys(("completed", "answered"), "completed")
+        )
+        with trio.fail_after(30):
+            while worker.statistics().running:
+                await trio.sleep(0.01)
+        worker.stop()
 
 
 async def test_a_way_that_leads_elsewhere_is_refused(

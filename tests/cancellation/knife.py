@@ -22,6 +22,7 @@ from awa_trio._app.connections import Opener
 from awa_trio._pg.connection import TrioConnection
 from awa_trio._pg.connection_drive import Driver
 from awa_trio._pg.pool import Pool
+from awa_trio._pg.pooler import pooled
 from awa_trio._seam.protocol import WorkerStore
 from awa_trio._store.sql import SqlWorkerStore
 
@@ -142,8 +143,11 @@ class CutOpener:
 
     async def __call__(self) -> psycopg.AsyncConnection[Any]:
         connection = await CutConnection.connect(
-            self._conninfo, autocommit=True, prepare_threshold=0
+            self._conninfo, autocommit=True, prepare_threshold=None
         )
+        connection.knife = Knife()  # nobody holds it: this statement is none of the run
+        if not await pooled(connection):
+            connection.prepare_threshold = 0
         connection.knife = self._knife
         return connection
 

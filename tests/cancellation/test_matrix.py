@@ -11,6 +11,9 @@ import pytest
 from .cells import SCRIPTS, cells
 from .ground import Ground
 
+#: Its worker listens on a connection that can be cut, too, and behind a pooler hears nothing.
+pytestmark = pytest.mark.sessions
+
 ENGINES = ["canonical", "segmented"]
 
 

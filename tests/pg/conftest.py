@@ -19,6 +19,15 @@ from .proxy import Proxy
 Connect: TypeAlias = Callable[..., Awaitable[TrioConnection[Any]]]
 
 
+@pytest.fixture
+def way(awa_server: str) -> Callable[[str], str]:
+    """Returns the DSN of a database by its name: never through a pooler.
+
+    What the driver promises, it promises of its own session, its process and its statements.
+    """
+    return lambda name: make_conninfo(awa_server, dbname=name)
+
+
 @pytest.fixture(scope="session")
 def shared_database(awa_server: str) -> Iterator[str]:
     """A database for all tests of this process that are content with a schema of their own."""

@@ -27,6 +27,9 @@ from awa_trio.pg import TrioConnection
 
 from .operations import OPERATIONS, Desk, Plain, app, outcome
 
+#: A pooler logs in as whom it was told to, whoever its clients say they are.
+pytestmark = pytest.mark.sessions
+
 DATABASES = {Engine.CANONICAL: "canonical", Engine.SEGMENTED: "segmented"}
 
 

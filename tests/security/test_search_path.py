@@ -136,6 +136,7 @@ def _made(connection: psycopg.Connection, statement: sql.SQL | sql.Composed) -> 
     return True
 
 
+@pytest.mark.sessions  # by options=, which a pooler refuses
 @pytest.mark.parametrize("engine", list(Engine))
 async def test_nothing_of_ours_runs_what_stands_before_postgresqls_own(
     request: pytest.FixtureRequest, engine: Engine
@@ -169,6 +170,7 @@ async def test_nothing_of_ours_runs_what_stands_before_postgresqls_own(
         assert "trapped" in await outcome(enqueueing, desk)
 
 
+@pytest.mark.sessions  # by options=, which a pooler refuses
 @pytest.mark.parametrize("engine", list(Engine))
 async def test_a_migration_runs_nothing_of_others(dsn: str, engine: Engine) -> None:
     """Whoever migrates is the owner of everything, and often a superuser."""

@@ -99,6 +99,7 @@ async def test_nothing_that_knows_it_shows_it(migrated: str) -> None:
                 assert PASSWORD not in repr(one) + str(one)
 
 
+@pytest.mark.sessions
 async def test_a_wrong_password_is_not_repeated(
     migrated: str, caplog: pytest.LogCaptureFixture
 ) -> None:
