@@ -879,7 +879,9 @@ async def test_a_database_of_each_earlier_version_comes_forward(dsn: str) -> Non
 
     ours = schema()
     for version in range(1, ours.version + 1):
-        step = attrs.evolve(ours, migrations=ours.migrations[:version])
+        # Its functions were others, and are replaced by ours in the end.
+        functions = ours.functions if version == ours.version else ()
+        step = attrs.evolve(ours, migrations=ours.migrations[:version], functions=functions)
         async with await TrioConnection.connect(dsn, autocommit=True) as connection:
             assert len(await step.migrate(connection)) == 1
             await connection.execute(

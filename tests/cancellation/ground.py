@@ -37,7 +37,7 @@ TIMINGS = awa.Timings(
 READS = frozenset(
     {"next_due", "running", "answered", "get_jobs", "find_callback", "database_identity"}
 )
-SERVICES = frozenset({"lead", "rescue", "prune", "pg_notify"})
+SERVICES = frozenset({"lead", "rescue", "prune", "pg_notify", "queue_overrides"})
 
 
 def _looks(point: Point) -> bool:

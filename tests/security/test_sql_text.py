@@ -29,7 +29,8 @@ STATEMENTS = {
     "_store/sql.py:SqlStore._rows": "what its callers give it, who are listed themselves",
     "_store/sql.py:SqlStore._value": "likewise",
     "_store/sql.py:SqlStore.enqueue": "one of two constants, and its parameters: `insertion`",
-    "testing/fixtures.py:fresh_database": "CREATE takes no parameters: sql.Identifier",
+    "testing/fixtures.py:create_database": "CREATE takes no parameters: sql.Identifier",
+    "testing/fixtures.py:drop_database": "likewise",
     "testing/fixtures.py:awa_template": "the files of migrations and functions",
     "demo/_run.py:_all": "what its callers give it, all of them constants",
 }
@@ -37,7 +38,6 @@ STATEMENTS = {
 #: Where a string that looks like SQL is put together, and of what.
 MADE = {
     "_pg/migrate.py:Schema._statements": "the name of a schema, ours, and a number of ours",
-    "_pg/migrate.py:Schema.status": "likewise",
     "_pg/migrate.py:Schema.engine_of": "likewise",
     "_pg/migrate.py:Schema.migrate": "likewise",
     "_store/sql.py:call": "the name of a function, ours, and numbers",
