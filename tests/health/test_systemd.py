@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -78,7 +78,7 @@ def asked(where: str, path: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("systemd", ["path"], indirect=True)
 def test_a_worker_process_is_ready_watched_and_stopped_in_peace(
-    systemd: Systemd, migrated: str, tmp_path: Path
+    systemd: Systemd, migrated: str, straight: Callable[[str], str], tmp_path: Path
 ) -> None:
     """As systemd runs it: READY=1 when it has started, WATCHDOG=1 in time, STOPPING=1 at
     SIGTERM; exit code 0 when the running jobs have ended."""
@@ -89,6 +89,7 @@ def test_a_worker_process_is_ready_watched_and_stopped_in_peace(
         env={
             **os.environ,
             "AWA_DSN": migrated,
+            "AWA_LISTEN_DSN": straight(migrated),
             "NOTIFY_SOCKET": systemd.name,
             "WATCHDOG_USEC": "200000",
         },

@@ -59,7 +59,7 @@ async def test_a_limit_by_key_holds_while_a_worker_is_killed_and_its_places_come
             " AND state = 'running' GROUP BY limit_key) AS k"
         )
         async with await awa.pg.TrioConnection.connect(
-            canonical, autocommit=True
+            canonical, autocommit=True, prepare_threshold=None
         ) as connection:
             while not done.is_set():
                 [(most,)] = await (await connection.execute(query)).fetchall()
