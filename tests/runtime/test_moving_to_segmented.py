@@ -106,8 +106,9 @@ async def test_killed_in_the_middle_it_has_not_moved_and_can_again(canonical: st
             assert applied == ["0002_lanes"]
             await client.enqueue_many([Source(n, [n]) for n in range(20, 40)])
             check(await until_done(client), 40)
-    assert await awa.migrate(canonical, engine="segmented") == ([], 2)
-    assert await awa.migrate(canonical) == ([], 2)
+    latest = schema(awa.Engine.SEGMENTED).version
+    assert await awa.migrate(canonical, engine="segmented") == ([], latest)
+    assert await awa.migrate(canonical) == ([], latest)
 
 
 def held_up(dsn: str, by: psycopg.Connection[Any]) -> bool:
@@ -132,8 +133,12 @@ async def test_there_is_no_way_back(segmented: str) -> None:
 
 async def test_a_new_database_has_the_engine_it_is_given(dsn: str) -> None:
     applied, version = await awa.migrate(dsn, engine=awa.Engine.SEGMENTED)
-    assert applied == ["0001_jobs", "0002_callbacks_progress_output_dead_letters", "0002_lanes"]
-    assert version == 2
+    assert applied[:3] == [
+        "0001_jobs",
+        "0002_callbacks_progress_output_dead_letters",
+        "0002_lanes",
+    ]
+    assert version == schema(awa.Engine.SEGMENTED).version
     async with awa.connect(dsn, app=app) as client:
         answer = await client.enqueue(Source(1, []))
         assert (await client.jobs.get(answer.id)).state is S.AVAILABLE
