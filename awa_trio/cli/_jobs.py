@@ -212,7 +212,8 @@ async def cancel(
             else:
                 say(f"{name} ", "is cancelled" if done else "had ended already")
 
-        return await each([*job_ids, *keys], one)
+        targets: list[int | bytes] = [*job_ids, *keys]
+        return await each(targets, one)
 
 
 def _seen(so_far: Many) -> int:
