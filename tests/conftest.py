@@ -59,7 +59,7 @@ def of_a_pooler(awa_pooler: Pooler | None, monkeypatch: pytest.MonkeyPatch) -> N
     running, connect = awa_pooler, awa.connect
 
     @wraps(connect)
-    def hearing(dsn: str = "", /, **options: Any) -> AbstractAsyncContextManager[awa.Client]:
+    def hearing(dsn: Any = "", /, **options: Any) -> AbstractAsyncContextManager[awa.Client]:
         if isinstance(dsn, str) and running.leads(dsn):
             options.setdefault("listen_dsn", running.past(dsn))
         return connect(dsn, **options)

@@ -22,7 +22,7 @@ from .calls import public_errors
 
 WhenFull: TypeAlias = Literal["raise", "wait"]
 
-#: Seconds between looks at a queue that is full: the first, and the longest.
+#: Seconds between looks at a queue that somebody waits for: the first, and the longest.
 LOOKS = (0.05, 1.0)
 
 

@@ -7,21 +7,18 @@ from typing import Unpack, final
 import anyio
 
 from .._core.arguments import check_whole
-from .._core.errors import ConfigurationError
 from .._core.queues import (
     MOST_COUNTED,
     OVERRIDABLE,
     QueueOverrides,
     QueueStatus,
+    check_overridable,
     check_overrides,
 )
 from .._core.request import check_queue
 from .._seam.protocol import Store
 from .calls import public_errors
-from .depth import Depths
-
-#: Seconds between looks at a queue that somebody waits for: the first, and the longest.
-LOOKS = (0.05, 1.0)
+from .depth import LOOKS, Depths
 
 
 @final
@@ -146,11 +143,7 @@ class Queues:
           DatabaseUnavailable: PostgreSQL could not be reached.
         """
         check_queue(queue)
-        for name in names:
-            if name not in OVERRIDABLE:
-                raise ConfigurationError(
-                    f"{name}: this cannot be overridden; what can: {', '.join(OVERRIDABLE)}"
-                )
+        check_overridable(names)
         with public_errors("resetting a queue"):
             return await self._store.override_queue(queue, {}, list(names or OVERRIDABLE))
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from .job import JobDetails, JobState, holds
+from .job import WAITING, JobDetails, JobState, holds
 from .spans import at_in_words, in_words
 
 
@@ -93,10 +93,7 @@ class Facts:
     @property
     def waits(self) -> bool:
         """Whether it waits for nothing but to be claimed."""
-        return self.job.state in _WAITS
-
-
-_WAITS = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
+        return self.job.state in WAITING
 
 
 def explain(facts: Facts) -> list[Explanation]:

@@ -54,6 +54,12 @@ def holds(unique_states: int | None, state: JobState) -> bool:
 _BITS = {state: 1 << n for n, state in enumerate(JobState)}
 _TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
+#: The states of a job that is to be claimed, now or later.
+WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
+
+#: Those in which an attempt has it.
+HELD = frozenset({JobState.RUNNING, JobState.WAITING_EXTERNAL})
+
 #: scheduled, available, running, completed, retryable (ADR-046, "Guarantees").
 DEFAULT_UNIQUE_STATES = 0b0001_1111
 

@@ -19,7 +19,7 @@ import attrs
 from .backoff import Backoff, delay
 from .dead_letters import dead_letter_reason
 from .errors import FollowUpError
-from .job import JobRow, JobState, PreparedInsert
+from .job import HELD, JobRow, JobState, PreparedInsert
 from .naming import Named, name_of_function
 from .outcome import (
     Detached,
@@ -281,7 +281,7 @@ def transition(
             move.seconds = seconds
             move.attempt = job.attempt - 1
         case ToAvailable(attempt):
-            if job.state not in (JobState.RUNNING, JobState.WAITING_EXTERNAL):
+            if job.state not in HELD:
                 move.seconds = 0.0  # One that had started keeps its place in the order.
             move.attempt = attempt
         case ToCancelled(reason):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypedDict
@@ -83,17 +83,26 @@ class QueueStatus:
         return overridden(self.settings or QueueSettings(), self.overrides)
 
 
+def check_overridable(names: Iterable[str]) -> None:
+    """Refuse names of settings that cannot be overridden.
+
+    Raises:
+      ConfigurationError: there is no such setting.
+    """
+    for name in names:
+        if name not in OVERRIDABLE:
+            raise ConfigurationError(
+                f"{name}: this cannot be overridden; what can: {', '.join(OVERRIDABLE)}"
+            )
+
+
 def check_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides as they are kept in JSON.
 
     Raises:
       ConfigurationError: there is no such setting, or a value is out of its range.
     """
-    unknown = [name for name in given if name not in OVERRIDABLE]
-    if unknown:
-        raise ConfigurationError(
-            f"{unknown[0]}: this cannot be overridden; what can: {', '.join(OVERRIDABLE)}"
-        )
+    check_overridable(given)
     checked = {name: _checked(name, value) for name, value in given.items()}
     return {name: _to_json(value) for name, value in checked.items()}
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import attrs
 
-from .job import JobDetails, JobError, JobState
+from .job import WAITING, JobDetails, JobError, JobState
 
 
 class TimelineEvent(enum.StrEnum):
@@ -72,7 +72,7 @@ def _enqueued(job: JobDetails) -> TimelineEntry:
 
 def _scheduled_once(job: JobDetails) -> list[TimelineEntry]:
     """When it was due at first, if it has been; later attempts overwrite that."""
-    if job.state in _WAITS or job.run_at <= job.created_at or not job.attempted_at:
+    if job.state in WAITING or job.run_at <= job.created_at or not job.attempted_at:
         return []
     if job.attempted_at < job.run_at:
         return []
@@ -148,12 +148,9 @@ def _settled(job: JobDetails, ending: JobError | None) -> list[TimelineEntry]:
     return found
 
 
-_WAITS = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
-
-
 def _to_come(job: JobDetails) -> list[TimelineEntry]:
     found = []
-    if job.state in _WAITS:
+    if job.state in WAITING:
         what = "due" if job.attempt == 0 else f"attempt {job.attempt + 1} is due"
         entry = TimelineEntry(TimelineEvent.SCHEDULED, job.run_at, what, expected=True)
         found.append(entry)

@@ -23,7 +23,15 @@ from .._core.errors import ConfigurationError
 from .._core.explaining import Facts
 from .._core.history import History, Step, history
 from .._core.instants import count
-from .._core.job import JobDetails, JobError, JobState, PreparedInsert, holds
+from .._core.job import (
+    HELD,
+    WAITING,
+    JobDetails,
+    JobError,
+    JobState,
+    PreparedInsert,
+    holds,
+)
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.queues import QueueStatus
@@ -58,9 +66,7 @@ from .._seam.values import (
     Waited,
     Want,
 )
-from .memory_flow import HELD, QueueBook
-
-WAITING = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RETRYABLE})
+from .memory_flow import QueueBook
 
 #: Virtual time begins at 0; this is what that is called.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -473,7 +479,7 @@ class MemoryStore:
             mine = (
                 row is not None
                 and (row.run_lease, row.worker_id) == (run_lease, worker)
-                and row.state in (JobState.RUNNING, JobState.WAITING_EXTERNAL)
+                and row.state in HELD
             )
             if row is not None and mine:
                 row.raw_progress = text
@@ -967,11 +973,11 @@ class MemoryStore:
         return worker.fenced_at is None and self._clock() - worker.beat_at <= worker.lease
 
     def _ahead_of(self, row: JobDetails) -> int:
-        if row.state not in WAITING or not _in_lane(row):
+        if row.state not in WAITING or row.apart:
             return 0
         return sum(
             other.state in WAITING
-            and _in_lane(other)
+            and not other.apart
             and (other.queue, other.kind, other.priority) == (row.queue, row.kind, row.priority)
             and (other.run_at, other.id) < (row.run_at, row.id)
             and other.run_at <= self._now()
@@ -1197,10 +1203,6 @@ def _claimed(row: JobDetails, deadline: float | None) -> Claimed:
         raw_callback_answer=row.raw_callback_answer,
         limit_key=row.limit_key,
     )
-
-
-def _in_lane(row: JobDetails) -> bool:
-    return row.ordering_key is None and row.limit_key is None
 
 
 def _figures(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import signal
+from functools import partial
 from importlib import import_module
 from typing import Annotated
 
@@ -16,9 +15,9 @@ from cyclopts.validators import Number
 from .. import ConfigurationError, connect
 from ..callbacks import receiver
 from ._errors import CommandFailed, UsageError
-from ._logs import JsonLog, log_to_stderr
+from ._logs import JsonLog, log_to_stderr, teller
 from ._options import MOST_PORT, Dsn, load_app
-from ._output import err
+from ._signals import obey_signals
 
 callbacks = App(name="callbacks", help="Receive callbacks over HTTP.")
 
@@ -114,27 +113,17 @@ async def serve(
             window=window,
             without_follow_ups=without_follow_ups,
         )
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            stopping = trio.Event()
+        stopping = trio.Event()
 
-            async def obey() -> None:
-                async for number in signals:
-                    if stopping.is_set():
-                        os._exit(128 + number)
-                    stopping.set()
+        async def run(task_status: trio.TaskStatus[list[str]]) -> None:
+            await hypercorn.serve(
+                api, config, shutdown_trigger=stopping.wait, task_status=task_status
+            )
+            nursery.cancel_scope.cancel(reason="it has stopped")
 
-            async def run(task_status: trio.TaskStatus[list[str]]) -> None:
-                await hypercorn.serve(
-                    api, config, shutdown_trigger=stopping.wait, task_status=task_status
-                )
-                nursery.cancel_scope.cancel(reason="it has stopped")
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(obey)
-                where = await nursery.start(run)
-                said = f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it"
-                if json:
-                    logging.getLogger("awa_trio.cli").info(said)
-                else:
-                    err.print(said)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(obey_signals, stopping.set))
+            where = await nursery.start(run)
+            said = f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it"
+            teller(as_json=json)(said)
     return 0

@@ -10,9 +10,9 @@ from cyclopts import App, Parameter
 
 from .. import AwaError, Client
 from ._errors import CommandFailed
-from ._exits import FAILED, OK
+from ._many import each
 from ._options import Dsn, Json, WhichApp, connect_once, load_app, place_of
-from ._output import print_record, problem, say
+from ._output import print_record, say
 from ._schedules import print_schedule, print_schedules
 
 cron = App(name="cron", help="List, show, pause, resume, trigger and remove schedules.")
@@ -102,12 +102,5 @@ def _done(said: str, facts: dict[str, Any], as_json: bool) -> None:
 async def _each(
     names: tuple[str, ...], one: Callable[[Client, str], Awaitable[None]], dsn: str
 ) -> int:
-    code = OK
     async with connect_once(dsn) as client:
-        for name in names:
-            try:
-                await one(client, name)
-            except AwaError as error:
-                problem(str(error))
-                code = FAILED
-    return code
+        return await each(names, lambda name: one(client, name))

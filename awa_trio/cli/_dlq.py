@@ -8,11 +8,11 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .. import AwaError, Client, DeadLetterReason
+from .. import Client, DeadLetterReason
 from ._errors import UsageError
-from ._many import MOST, Asked, sweep
+from ._many import MOST, Asked, check_ways, each, sweep
 from ._options import All, Before, DryRun, Dsn, Id, Ids, Json, Limit, Yes, connect_once
-from ._output import print_dead_letters, print_job, print_page, print_record, problem, say
+from ._output import print_dead_letters, print_job, print_page, print_record, say
 
 dlq = App(name="dlq", help="List, show, retry and purge dead letters: jobs that failed.")
 
@@ -181,29 +181,21 @@ async def _one_or_many(
     """
     queue, kind, reason = wanted
     filtered = wanted != (None, None, None)
-    ways = [bool(job_ids), filtered, everything].count(True)
-    if ways != 1:
-        say_which = "say which" if ways == 0 else "say which in one way only"
-        raise UsageError(
-            f"{say_which}: IDs; or a filter, --queue, --kind or --reason; or --all"
-        )
-    if job_ids and asked.dry_run:
-        raise UsageError("--dry-run: only with a filter, or --all")
-    code = 0
+    check_ways(
+        bool(job_ids),
+        filtered,
+        everything,
+        asked.dry_run,
+        filters="--queue, --kind or --reason",
+    )
     async with connect_once(dsn) as client:
-        if not job_ids:
+        if job_ids:
+            return await each(job_ids, lambda job_id: one(client, job_id))
 
-            async def count() -> int:
-                return await client.dlq.count(queue=queue, kind=kind, reason=reason, most=MOST)
+        async def count() -> int:
+            return await client.dlq.count(queue=queue, kind=kind, reason=reason, most=MOST)
 
-            async def run(watch: Callable[[int], object]) -> tuple[int, int]:
-                return await many(client, watch), 0
+        async def run(watch: Callable[[int], object]) -> tuple[int, int]:
+            return await many(client, watch), 0
 
-            return await sweep(asked, "dead letter", *words, count, run)
-        for job_id in job_ids:
-            try:
-                await one(client, job_id)
-            except AwaError as error:
-                problem(str(error))
-                code = 1
-    return code
+        return await sweep(asked, "dead letter", *words, count, run)

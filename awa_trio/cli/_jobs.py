@@ -7,9 +7,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from .. import AwaError, Client, Explanation, FollowUpsUnknown, JobState, Many
-from ._errors import UsageError
-from ._many import MOST, Asked, sweep
+from .. import Client, Explanation, FollowUpsUnknown, JobState, Many
+from ._errors import CommandFailed, UsageError
+from ._exits import FAILED
+from ._many import MOST, Asked, check_ways, each, sweep
 from ._options import (
     All,
     Before,
@@ -37,6 +38,7 @@ States = Annotated[
         help="Only in this state; may be given several times.",
     ),
 ]
+FILTERS = "--state, --kind, --queue or --tag"
 Kind = Annotated[str | None, Parameter(name="--kind", help="Only of this kind.")]
 Queue = Annotated[str | None, Parameter(name="--queue", help="Only of this queue.")]
 Tag = Annotated[str | None, Parameter(name="--tag", help="Only with this tag.")]
@@ -146,7 +148,8 @@ async def cancel(
         Leave them out, or say that there are none; then no app is needed.
     """
     filtered = bool(state) or not (kind is queue is tag is None)
-    _check_ways(bool(job_ids or key), filtered, everything, dry_run, ", or --key")
+    named = bool(job_ids or key)
+    check_ways(named, filtered, everything, dry_run, filters=FILTERS, names="IDs, or --key")
     try:
         keys = [bytes.fromhex(one) for one in key]
     except ValueError:
@@ -181,38 +184,36 @@ async def cancel(
                 return await sweep(asked, "job", "cancel", "cancelled", count, run)
             except FollowUpsUnknown as error:
                 problem(f"it went no further: {_unknown(error, app, known is not None)}")
-                return 1
+                return FAILED
             except ValueError as error:
                 raise UsageError(str(error)) from error
-        code = 0
-        targets: list[int | bytes] = [*job_ids, *keys]
-        for one in targets:
-            name = f"job {one}" if isinstance(one, int) else f"the holder of {one.hex()}"
-            job_id = one if isinstance(one, int) else None
+
+        async def one(target: int | bytes) -> None:
+            name = (
+                f"job {target}" if isinstance(target, int) else f"the holder of {target.hex()}"
+            )
             try:
-                if isinstance(one, int):
+                if isinstance(target, int):
+                    job_id: int | None = target
                     done = await client.jobs.cancel(
-                        one, reason=reason, without_follow_ups=without_follow_ups
+                        target, reason=reason, without_follow_ups=without_follow_ups
                     )
                 else:
                     job_id = await client.jobs.cancel_by_key(
-                        one, reason=reason, without_follow_ups=without_follow_ups
+                        target, reason=reason, without_follow_ups=without_follow_ups
                     )
                     done = job_id is not None
                     name = f"job {job_id}" if done else name
             except FollowUpsUnknown as error:
-                problem(f"{name} was left as it is: {_unknown(error, app, known is not None)}")
-                code = 1
-                continue
-            except AwaError as error:
-                problem(str(error))
-                code = 1
-                continue
+                why = _unknown(error, app, known is not None)
+                raise CommandFailed(f"{name} was left as it is: {why}") from error
             if json:
                 print_record({"id": job_id, "cancelled": done})
             else:
                 say(f"{name} ", "is cancelled" if done else "had ended already")
-    return code
+
+        targets: list[int | bytes] = [*job_ids, *keys]
+        return await each(targets, one)
 
 
 def _seen(so_far: Many) -> int:
@@ -225,24 +226,6 @@ def _unknown(error: FollowUpsUnknown, app: str, known: bool) -> str:
         f"follow-ups may be registered for kind {error.kind!r}{has_none}; give --app MODULE:APP,"
         " or set AWA_APP, or say --without-follow-ups"
     )
-
-
-def _check_ways(
-    named: bool, filtered: bool, everything: bool, dry_run: bool, more: str = ""
-) -> None:
-    """Refuse what does not say in exactly one way which jobs are meant.
-
-    Raises:
-      UsageError: it does not.
-    """
-    ways = [named, filtered, everything].count(True)
-    if ways != 1:
-        say_which = "say which jobs" if ways == 0 else "say which jobs in one way only"
-        raise UsageError(
-            f"{say_which}: IDs{more}; or a filter, --state, --kind, --queue or --tag; or --all"
-        )
-    if named and dry_run:
-        raise UsageError("--dry-run: only with a filter, or --all")
 
 
 @jobs.command
@@ -266,7 +249,7 @@ async def retry(
     reopened.
     """
     filtered = bool(state) or not (kind is queue is tag is None)
-    _check_ways(bool(job_ids), filtered, everything, dry_run)
+    check_ways(bool(job_ids), filtered, everything, dry_run, filters=FILTERS)
     async with connect_once(dsn) as client:
         if job_ids:
             return await _retry_each(client, job_ids, as_json=json)
@@ -295,16 +278,11 @@ async def retry(
 
 
 async def _retry_each(client: Client, job_ids: tuple[int, ...], *, as_json: bool) -> int:
-    code = 0
-    for job_id in job_ids:
-        try:
-            await client.jobs.retry(job_id)
-        except AwaError as error:
-            problem(str(error))
-            code = 1
-            continue
+    async def one(job_id: int) -> None:
+        await client.jobs.retry(job_id)
         if as_json:
             print_record({"id": job_id, "retried": True})
         else:
             say(f"job {job_id} will run again")
-    return code
+
+    return await each(job_ids, one)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ._output import visible_lines
+from ._output import note, visible_lines
 
 JsonLog = Annotated[
     bool, Parameter(name="--json", negative="", help="Log JSON, an object per line.")
@@ -28,6 +29,11 @@ def log_to_stderr(level: int, *, as_json: bool) -> None:
     else:
         handler.setFormatter(_Visible("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def teller(*, as_json: bool) -> Callable[[str], None]:
+    """Return what says how a process goes on: to people, or in the log for programs."""
+    return logging.getLogger("awa_trio.cli").info if as_json else note
 
 
 class _Visible(logging.Formatter):

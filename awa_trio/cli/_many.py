@@ -1,21 +1,28 @@
-"""What is done to many at once: counted first, agreed to, seen while it goes, and told at its end."""
+"""What is done to many: to each that is named; or to all of a filter, counted first, agreed to, seen
+while it goes, and told at its end.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 import attrs
 import trio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .. import AwaError, DatabaseUnavailable
 from ._errors import UsageError
 from ._exits import FAILED, OK
-from ._output import err, note, print_record, say
+from ._output import err, note, print_record, problem, say
 from ._signals import until_signalled
 
 #: Counting further would take longer than it is worth: "at least a million" says enough.
 MOST = 1_000_000
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -28,6 +35,54 @@ class Asked:
     """Ask nobody."""
     json: bool
     """Print for programs."""
+
+
+def check_ways(
+    named: bool,
+    filtered: bool,
+    everything: bool,
+    dry_run: bool,
+    *,
+    filters: str,
+    names: str = "IDs",
+) -> None:
+    """Refuse what does not say in exactly one way which jobs are meant.
+
+    Args:
+      named: whether some are named.
+      filtered: whether a filter is given.
+      everything: whether all are meant.
+      dry_run: whether they are only to be counted.
+      filters: the options that make a filter.
+      names: how some are named.
+
+    Raises:
+      UsageError: none does, or several; or nothing is to be counted.
+    """
+    ways = [named, filtered, everything].count(True)
+    if ways != 1:
+        say_which = "say which jobs" if ways == 0 else "say which jobs in one way only"
+        raise UsageError(f"{say_which}: {names}; or a filter, {filters}; or --all")
+    if named and dry_run:
+        raise UsageError("--dry-run: only with a filter, or --all")
+
+
+async def each(targets: Iterable[T], act: Callable[[T], Awaitable[object]]) -> int:
+    """Do something to each that is named, also if it cannot be done to one; return the exit code.
+
+    Raises:
+      DatabaseUnavailable: PostgreSQL could not be reached, so that the rest is in vain.
+    """
+    code = OK
+    for target in targets:
+        try:
+            await act(target)
+        except DatabaseUnavailable:
+            raise
+        except AwaError as error:
+            problem(str(error))
+            code = FAILED
+    return code
 
 
 async def sweep(

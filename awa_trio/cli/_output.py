@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -21,8 +21,6 @@ from rich.text import Text
 
 from .. import (
     JobDetails,
-    JobState,
-    QueueStatus,
     StoragePart,
     TimelineEntry,
     UndecodableArgs,
@@ -50,7 +48,8 @@ _INVISIBLE_IN_LINE = re.compile(f"(?!\t)[{_CONTROL}]")
 _INVISIBLE_IN_LINES = re.compile(f"(?![\t\n])[{_CONTROL}]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
-_COLOURS = {
+#: Of states.
+COLOURS = {
     "available": "cyan",
     "scheduled": "blue",
     "running": "yellow",
@@ -230,7 +229,7 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
                 cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.run_at),
-                _last_error(job),
+                cell(last_error(job)),
             )
             for job in jobs
         ],
@@ -245,12 +244,12 @@ def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
         [
             (
                 str(job.id),
-                Text(job.dead_letter or "", style=_COLOURS["failed"]),
+                Text(job.dead_letter or "", style=COLOURS["failed"]),
                 cell(job.kind),
                 cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
                 ago(job.finalized_at),
-                _last_error(job),
+                cell(last_error(job)),
             )
             for job in jobs
         ],
@@ -274,8 +273,9 @@ def print_page(
         say(("more: ", "bright_black"), f"--before {jobs[-1].id}")
 
 
-def _last_error(job: JobDetails) -> Text:
-    return cell(job.errors[-1].error.partition("\n")[0] if job.errors else "")
+def last_error(job: JobDetails) -> str:
+    """Return the first line of a job's latest error; empty if it has none."""
+    return job.errors[-1].error.partition("\n")[0] if job.errors else ""
 
 
 def cell(text: str) -> Text:
@@ -324,37 +324,6 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Ta
     return table
 
 
-def print_queues(queues: Sequence[QueueStatus]) -> None:
-    """Print queues as a table."""
-    states = ("available", "scheduled", "retryable", "running", "waiting_external")
-    print_table(
-        "no queues",
-        ("queue", "", *(state.replace("_external", "") for state in states), "oldest"),
-        [
-            (
-                cell(queue.name),
-                _said_of(queue),
-                *(f"{queue.counts[JobState(state)]:,}" for state in states),
-                "" if queue.oldest is None else f"{queue.oldest:,.0f} s",
-            )
-            for queue in queues
-        ],
-    )
-
-
-def _said_of(queue: QueueStatus) -> Text:
-    said = [
-        word
-        for word, is_so in (
-            ("paused", queue.paused),
-            ("draining", queue.draining),
-            ("overridden", bool(queue.overrides)),
-        )
-        if is_so
-    ]
-    return Text(", ".join(said), style=_COLOURS["retryable"])
-
-
 def print_parts(parts: Sequence[StoragePart]) -> None:
     """Print what jobs take up, part by part."""
     print_table(
@@ -375,7 +344,12 @@ def _size(count: int) -> str:
 
 def state(job: JobDetails) -> Text:
     """Return a job's state in its colour."""
-    return Text(job.state.value, style=_COLOURS[job.state.value])
+    return Text(job.state.value, style=COLOURS[job.state.value])
+
+
+def when(instant: datetime | None) -> str | None:
+    """Return an instant exactly, and as people say it."""
+    return None if instant is None else f"{iso(instant)} ({ago(instant)})"
 
 
 def ago(instant: datetime | None) -> str:
@@ -454,7 +428,7 @@ def print_life(
         say("")
         say(("  follow-ups", "bright_black"))
     for found in follow_ups:
-        colour = _COLOURS[found.state.value]
+        colour = COLOURS[found.state.value]
         say("    ", f"job {found.id}  {found.kind}  ", (found.state.value, colour))
 
 
@@ -479,26 +453,25 @@ def _print_facts(job: JobDetails) -> None:
         "  ",
         (job.kind, "bold"),
         "  ",
-        (job.state.value, _COLOURS[job.state.value]),
+        (job.state.value, COLOURS[job.state.value]),
     )
     metadata, triggered_by = _metadata(job)
     facts: list[tuple[str, Any]] = [
         ("queue", job.queue),
         ("priority", job.priority),
         ("attempt", f"{job.attempt} of {job.max_attempts}"),
-        ("created", f"{iso(job.created_at)} ({ago(job.created_at)})"),
-        ("due", f"{iso(job.run_at)} ({ago(job.run_at)})"),
+        ("created", when(job.created_at)),
+        ("due", when(job.run_at)),
         (
             "attempted",
-            job.attempted_at and f"{iso(job.attempted_at)} ({ago(job.attempted_at)})",
+            when(job.attempted_at),
         ),
-        ("deadline", job.deadline_at and f"{iso(job.deadline_at)} ({ago(job.deadline_at)})"),
-        ("ended", job.finalized_at and f"{iso(job.finalized_at)} ({ago(job.finalized_at)})"),
+        ("deadline", when(job.deadline_at)),
+        ("ended", when(job.finalized_at)),
         ("dead letter", job.dead_letter),
         (
             "callback",
-            job.callback_until
-            and f"until {iso(job.callback_until)} ({ago(job.callback_until)})",
+            job.callback_until and f"until {when(job.callback_until)}",
         ),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
@@ -513,6 +486,11 @@ def _print_facts(job: JobDetails) -> None:
         ("progress", _progress(job)),
         ("output", job.raw_output and job.raw_output.decode().replace("\n", " ")),
     ]
+    print_facts(facts)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print facts by name, a line each; not those that are None or empty."""
     for name, value in facts:
         if value not in (None, ""):
             say((f"  {name:<13}", "bright_black"), str(value))

@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import attrs
 from cyclopts import App, Parameter
+from rich.text import Text
 
-from .. import Client, ConfigurationError, QueueStatus, Rate
+from .. import Client, ConfigurationError, JobState, QueueStatus, Rate
 from ._errors import UsageError
+from ._many import each
 from ._options import Dsn, Json, connect_once
-from ._output import print_json_line, print_queues, say
+from ._output import COLOURS, cell, iso, print_record, print_table, say
 
 queues = App(
     name="queues", help="List, pause, drain and resume queues; override their settings."
 )
 
-Names = Annotated[tuple[str, ...], Parameter(negative="", help="The queues.")]
+Names = Annotated[tuple[str, ...], Parameter(negative="", required=True, help="The queues.")]
 Name = Annotated[str, Parameter(help="The queue.")]
 
 
@@ -49,9 +51,11 @@ async def show(name: Name, /, *, json: Json = False, dsn: Dsn = "") -> None:
 
 
 @queues.command
-async def pause(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> None:
+async def pause(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> int:
     """Let nothing of queues be claimed, on any worker. Running attempts go on."""
-    await _each(names, dsn, json, lambda client, name: client.queues.pause(name), "paused")
+    return await _each(
+        names, dsn, json, lambda client, name: client.queues.pause(name), "paused"
+    )
 
 
 @queues.command
@@ -62,7 +66,7 @@ async def drain(
     wait: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
     dsn: Dsn = "",
-) -> None:
+) -> int:
     """Let nothing be enqueued in queues, while workers run what is in them.
 
     Parameters
@@ -77,13 +81,15 @@ async def drain(
             await client.queues.wait_until_empty(name)
         return new
 
-    await _each(names, dsn, json, drain_one, "empty" if wait else "draining")
+    return await _each(names, dsn, json, drain_one, "empty" if wait else "draining")
 
 
 @queues.command
-async def resume(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> None:
+async def resume(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> int:
     """End the pause or the draining of queues."""
-    await _each(names, dsn, json, lambda client, name: client.queues.resume(name), "resumed")
+    return await _each(
+        names, dsn, json, lambda client, name: client.queues.resume(name), "resumed"
+    )
 
 
 async def _each(
@@ -92,14 +98,17 @@ async def _each(
     as_json: bool,
     act: Callable[[Client, str], Awaitable[bool]],
     became: str,
-) -> None:
+) -> int:
     async with connect_once(dsn) as client:
-        for name in names:
+
+        async def one(name: str) -> None:
             new = await act(client, name)
             if as_json:
                 _print([await client.queues.get(name)], as_json=True)
             else:
                 say(f"queue {name} is {became}", "" if new else ", as it was")
+
+        return await each(names, one)
 
 
 @queues.command
@@ -188,11 +197,40 @@ def _print_overrides(status: QueueStatus, *, as_json: bool) -> None:
 
 def _print(found: Sequence[QueueStatus], *, as_json: bool) -> None:
     if not as_json:
-        print_queues(found)
+        _print_table(found)
         return
     for status in found:
-        facts = _facts(status)
-        print_json_line({n: jsons.dumps(v, ensure_ascii=False) for n, v in facts.items()})
+        print_record(_facts(status))
+
+
+def _print_table(found: Sequence[QueueStatus]) -> None:
+    states = ("available", "scheduled", "retryable", "running", "waiting_external")
+    print_table(
+        "no queues",
+        ("queue", "", *(state.replace("_external", "") for state in states), "oldest"),
+        [
+            (
+                cell(queue.name),
+                _said_of(queue),
+                *(f"{queue.counts[JobState(state)]:,}" for state in states),
+                "" if queue.oldest is None else f"{queue.oldest:,.0f} s",
+            )
+            for queue in found
+        ],
+    )
+
+
+def _said_of(queue: QueueStatus) -> Text:
+    said = [
+        word
+        for word, is_so in (
+            ("paused", queue.paused),
+            ("draining", queue.draining),
+            ("overridden", bool(queue.overrides)),
+        )
+        if is_so
+    ]
+    return Text(", ".join(said), style=COLOURS["retryable"])
 
 
 def _facts(status: QueueStatus) -> dict[str, Any]:
@@ -200,10 +238,8 @@ def _facts(status: QueueStatus) -> dict[str, Any]:
         "queue": status.name,
         "counts": {state.value: count for state, count in status.counts.items()},
         "oldest": status.oldest,
-        "paused_at": None if status.paused_at is None else status.paused_at.isoformat(),
-        "draining_since": None
-        if status.draining_since is None
-        else status.draining_since.isoformat(),
+        "paused_at": iso(status.paused_at),
+        "draining_since": iso(status.draining_since),
         "settings": None
         if status.settings is None
         else _plain(attrs.asdict(status.settings, recurse=False)),

@@ -8,7 +8,17 @@ from typing import Any
 from rich.text import Text
 
 from .. import ScheduleRow
-from ._output import ago, cell, iso, print_record, print_table, say, visible
+from ._output import (
+    ago,
+    cell,
+    iso,
+    print_facts,
+    print_record,
+    print_table,
+    say,
+    visible,
+    when,
+)
 
 
 def print_schedules(rows: Sequence[ScheduleRow], *, as_json: bool) -> None:
@@ -40,25 +50,21 @@ def print_schedule(row: ScheduleRow, *, as_json: bool) -> None:
         _print_schedule_as_json(row)
         return
     say(("schedule ", "bold"), (row.name, "bold"), "  ", _when(row))
-    facts: list[tuple[str, Any]] = [
+    facts: list[tuple[str, object]] = [
         ("kind", row.kind),
         ("condition", _condition(row).plain),
-        ("next", row.next_at and f"{iso(row.next_at)} ({ago(row.next_at)})"),
-        ("last", row.fired_for and f"{iso(row.fired_for)} ({ago(row.fired_for)})"),
-        ("fired at", row.fired_at and f"{iso(row.fired_at)} ({ago(row.fired_at)})"),
+        ("next", when(row.next_at)),
+        ("last", when(row.fired_for)),
+        ("fired at", when(row.fired_at)),
         ("last job", row.last_job_id),
         ("fires", f"{row.fires:,}"),
         ("if missed", row.missed),
-        ("since", f"{iso(row.since)} ({ago(row.since)})"),
-        ("dealt with", f"up to {iso(row.cursor)} ({ago(row.cursor)})"),
-        ("paused", row.paused_at and f"{iso(row.paused_at)} ({ago(row.paused_at)})"),
-        ("seen", f"{iso(row.seen_at)} ({ago(row.seen_at)})"),
+        ("since", when(row.since)),
+        ("dealt with", f"up to {when(row.cursor)}"),
+        ("paused", when(row.paused_at)),
+        ("seen", when(row.seen_at)),
     ]
-    for name, value in facts:
-        if value not in (None, ""):
-            say((f"  {name:<13}", "bright_black"), str(value))
-    for at in row.upcoming():
-        say((f"  {'coming':<13}", "bright_black"), f"{at:%a} {at.isoformat()}")
+    print_facts([*facts, *(("coming", f"{at:%a} {iso(at)}") for at in row.upcoming())])
     if row.error is not None:
         say(("  error", "red"))
         for line in row.error.split("\n"):

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a command by cancelling what it does."""
+"""SIGINT and SIGTERM end a command: by cancelling what it does, or in peace."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ async def until_signalled(run: Callable[[], Awaitable[None]]) -> int | None:
                 await run()
             nursery.cancel_scope.cancel()
     return stopped
+
+
+async def obey_signals(
+    stop: Callable[[], object], *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Call a function at the first SIGINT or SIGTERM; a second ends the process on the spot."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        stopping = False
+        async for number in signals:
+            if stopping:
+                os._exit(128 + number)
+            stopping = True
+            stop()

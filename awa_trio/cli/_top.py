@@ -21,7 +21,17 @@ from rich.text import Text
 
 from .. import Activity, Backlog, Client, DatabaseUnavailable, JobDetails, Latency, WorkerRow
 from ._options import Dsn, Json, connect_once
-from ._output import ago, cell, iso, out, print_record, print_wide, table_of, visible
+from ._output import (
+    ago,
+    cell,
+    iso,
+    last_error,
+    out,
+    print_record,
+    print_wide,
+    table_of,
+    visible,
+)
 from ._signals import until_signalled
 from ._workers import workers_table
 
@@ -219,13 +229,12 @@ def _screen(look: Look | None, problem: str) -> RenderableType:
 
 
 def _failure(job: JobDetails) -> Text:
-    said = job.errors[-1].error.partition("\n")[0] if job.errors else ""
     return Text.assemble(
         (f"  {ago(job.finalized_at):<12}", "bright_black"),
         f"job {job.id}  ",
         (visible(job.kind), "bold"),
         "  ",
-        (visible(said), "red"),
+        (visible(last_error(job)), "red"),
         no_wrap=True,
         overflow="ellipsis",
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
+from functools import partial
 from importlib import import_module
 from typing import Annotated
 
@@ -14,9 +13,9 @@ from cyclopts.validators import Number
 
 from .. import ConfigurationError, connect
 from ._errors import CommandFailed
-from ._logs import JsonLog, log_to_stderr
+from ._logs import JsonLog, log_to_stderr, teller
 from ._options import MOST_PORT, Dsn, load_app
-from ._output import err
+from ._signals import obey_signals
 
 
 async def web(
@@ -72,37 +71,30 @@ async def web(
     log_to_stderr(logging.INFO, as_json=json)
     loaded = None if app is None else load_app(app)
     async with connect(dsn, app=loaded, prepare=prepare) as client:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            stopping = trio.Event()
+        stopping = trio.Event()
 
-            async def obey() -> None:
-                async for number in signals:
-                    if stopping.is_set():
-                        os._exit(128 + number)
-                    stopping.set()
+        async def run(task_status: trio.TaskStatus[str]) -> None:
+            await serve(
+                client,
+                host=host,
+                port=port,
+                token=token,
+                read_only=read_only,
+                show_args=show_args,
+                allow_hosts=allow_host,
+                stop=stopping,
+                task_status=task_status,
+            )
+            nursery.cancel_scope.cancel(reason="it has stopped")
 
-            async def run(task_status: trio.TaskStatus[str]) -> None:
-                await serve(
-                    client,
-                    host=host,
-                    port=port,
-                    token=token,
-                    read_only=read_only,
-                    show_args=show_args,
-                    allow_hosts=allow_host,
-                    stop=stopping,
-                    task_status=task_status,
-                )
-                nursery.cancel_scope.cancel(reason="it has stopped")
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(obey)
-                try:
-                    where = await nursery.start(run)
-                except OSError as error:
-                    raise CommandFailed(
-                        f"the page cannot listen at {host}:{port} ({error.strerror or error});"
-                        " give another --host or --port"
-                    ) from error
-                err.print(f"the page is at {where}; Ctrl-C stops it")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(obey_signals, stopping.set))
+            try:
+                where = await nursery.start(run)
+            except OSError as error:
+                raise CommandFailed(
+                    f"the page cannot listen at {host}:{port} ({error.strerror or error});"
+                    " give another --host or --port"
+                ) from error
+            teller(as_json=json)(f"the page is at {where}; Ctrl-C stops it")
     return 0

@@ -26,7 +26,7 @@ from .. import (
 )
 from ._collector import spare_the_collector
 from ._errors import CommandFailed, UsageError
-from ._logs import JsonLog, log_to_stderr
+from ._logs import JsonLog, log_to_stderr, teller
 from ._options import Dsn, ListenDsn, load_app
 from ._output import note
 
@@ -111,7 +111,7 @@ async def worker(
             max_workers=max_workers,
             listen=listen,
         )
-        tell = logging.getLogger("awa_trio.cli").info if json else note
+        tell = teller(as_json=json)
         return await run_until_signalled(run, grace, tell, listeners)
 
 

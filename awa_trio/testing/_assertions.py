@@ -77,7 +77,7 @@ def assert_staged(
       args: a part of its arguments, as JSON has them.
       times: how many must match; default, one or more.
       wanted: what else it is like: ``queue, priority, max_attempts, run_at, ordering_key,
-          deadline, unique``, as they are; ``tags`` and ``metadata`` that it must have.
+          limit_key, deadline, unique``, as they are; ``tags`` and ``metadata`` that it must have.
 
     Raises:
       AssertionError: not so many match; it shows what was there, nearest first.
@@ -341,5 +341,6 @@ _COMMON: Iterable[str] = (
     "tags",
     "metadata",
     "ordering_key",
+    "limit_key",
     "deadline",
 )

@@ -32,6 +32,7 @@ class Wanted(TypedDict, total=False):
     run_at: datetime | None
     """Its earliest start; None for at once."""
     ordering_key: str | None
+    limit_key: str | None
     deadline: float | None
     unique: bool
     """Whether it counts as a duplicate of others."""

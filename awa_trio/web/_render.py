@@ -73,7 +73,7 @@ def _environment() -> Environment:
         headline=_words.headline,
         first_line=_words.first_line,
         sentence=_words.sentence,
-        silence=_words.silence,
+        how_long_ago=_words.how_long_ago,
         segment=lambda text: quote(str(text), safe=""),
         query=query,
     )

@@ -69,10 +69,7 @@ def ago(instant: datetime | None, now: datetime | None = None) -> str:
     """Return an instant as people say it: how long ago, or in how long."""
     if instant is None:
         return ""
-    seconds = ((now or datetime.now(UTC)) - instant).total_seconds()
-    if abs(seconds) < 1:
-        return "just now"
-    return f"{_whole(seconds)} ago" if seconds > 0 else f"in {_whole(seconds)}"
+    return how_long_ago(((now or datetime.now(UTC)) - instant).total_seconds())
 
 
 def _whole(seconds: float) -> str:
@@ -149,11 +146,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def silence(seconds: float) -> str:
-    """Return how long something has been silent: ``just now``, ``5 s ago``."""
-    if seconds < 1:
+def how_long_ago(seconds: float) -> str:
+    """Return how long ago something was, or if negative, in how long it will be: ``5 s ago``."""
+    if abs(seconds) < 1:
         return "just now"
-    return f"{_whole(seconds)} ago"
+    return f"{_whole(seconds)} ago" if seconds > 0 else f"in {_whole(seconds)}"
 
 
 def setting(value: object) -> str:

@@ -17,8 +17,10 @@ import attrs
 import psycopg
 import pytest
 
+import awa_trio as awa
 from awa_trio.cli import _demo
 from awa_trio.cli._main import run
+from awa_trio.cli._many import each
 from awa_trio.demo import Summary
 
 from . import test_cron
@@ -401,3 +403,31 @@ def test_completion_is_installed(
     where = capsys.readouterr().out.split(" has it")[0]
     assert where.startswith(str(tmp_path))
     assert "awa-trio" in Path(where).read_text()
+
+
+# ---- each that is named
+
+
+async def test_what_cannot_be_done_to_one_is_done_to_the_others(capsys: Capture) -> None:
+    tried: list[int] = []
+
+    async def act(number: int) -> None:
+        tried.append(number)
+        if number == 2:
+            raise awa.JobNotFound(number)
+
+    assert await each([1, 2, 3], act) == 1
+    assert tried == [1, 2, 3]
+    assert "2" in capsys.readouterr().err
+
+
+async def test_without_a_database_the_rest_is_not_tried() -> None:
+    tried: list[int] = []
+
+    async def act(number: int) -> None:
+        tried.append(number)
+        raise awa.DatabaseUnavailable("gone")
+
+    with pytest.raises(awa.DatabaseUnavailable):
+        await each([1, 2], act)
+    assert tried == [1]

@@ -228,8 +228,10 @@ async def test_looking(watched: Watched) -> None:
     assert facts.ahead == 50
     [done] = await store.list(JobFilter(states=(JobState.COMPLETED,)), 1)
     assert await check(watched, lambda: store.follow_ups(done.id, 50)) == []
-    kinds = await check(watched, lambda: store.waiting_kinds(["q", "in order", "empty"]))
-    assert {("q", "k"), ("q", "a stranger"), ("in order", "ordered")} <= set(kinds)
+    queues = ["q", "in order", "keys", "empty"]
+    kinds = await check(watched, lambda: store.waiting_kinds(queues))
+    waiting = {("q", "k"), ("q", "a stranger"), ("in order", "ordered"), ("keys", "limited")}
+    assert waiting <= set(kinds)
 
 
 @pytest.mark.parametrize("jobs", [1, JOBS])

@@ -48,6 +48,7 @@ async def crawl(job: awa.Job[Crawl]) -> None:
             tags=["a", "b"],
             metadata={"from": {"site": "x", "page": page}},
             ordering_key="x",
+            limit_key="customer 7",
             unique_opts={},
             run_at=LATER if page else None,
         )
@@ -77,7 +78,7 @@ LIKE: list[dict[str, Any]] = [
     {"queue": "fast", "priority": 1, "max_attempts": 25, "args": {"page": 1}},
     {"tags": ["b"]},
     {"metadata": {"from": {"page": 1}}},
-    {"ordering_key": "x", "unique": True, "deadline": None},
+    {"ordering_key": "x", "limit_key": "customer 7", "unique": True, "deadline": None},
     {"run_at": LATER},
 ]
 UNLIKE: list[tuple[dict[str, Any], str]] = [

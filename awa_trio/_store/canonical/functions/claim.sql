@@ -14,12 +14,14 @@
 --
 -- Returns a row per job, in the order they are to start: by priority less what waiting
 -- makes up for, then run_at, then ID. No row: nothing is due, or others are claiming it at
--- this moment. Nothing of a queue that is paused, or has nothing left of its rate. Jobs of other kinds are left for whoever knows them. Of the jobs with one
--- ordering key at most the head starts, and only while none of that key runs; of those with one limit key no more than
+-- this moment. Nothing of a queue that is paused, or has nothing left of its rate. Jobs of
+-- other kinds are left for whoever knows them. Of the jobs with one ordering key at most the
+-- head starts, and only while none of that key runs; of those with one limit key no more than
 -- its queue allows.
 --
--- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name; the jobs, skipping those that anyone else has locked;
--- for a job whose mask tells waiting from running, the claim of its unique key.
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name;
+-- the jobs, skipping those that anyone else has locked; for a job whose mask tells waiting from
+-- running, the claim of its unique key.
 -- A job that needs its key back for running, and finds it taken, is cancelled. One whose key
 -- an open transaction has waits on, and those behind it do not: up to 100 are passed by.
 CREATE OR REPLACE FUNCTION awa.claim(

@@ -9,7 +9,8 @@
 -- Returns what awa.key_heads and awa.limited_heads do, and of each limit key no more together
 -- than it has room for, those first that would start first.
 --
--- Locks: none; where the queue has limits by key, the caller has its row. The caller's settings hold here, too.
+-- Locks: none; where the queue has limits by key, the caller has its row. The caller's settings
+-- hold here, too.
 CREATE OR REPLACE FUNCTION awa.heads(
     wanted_queue text, kinds text[], most int, ageing double precision, at timestamptz
 ) RETURNS TABLE (

@@ -9,9 +9,9 @@
 -- Returns the head of each key: of its jobs that wait, the first by run_at, then ID;
 -- due, of a known kind, and with no job of its key running or waiting for a callback.
 -- A head of another kind holds its key, and so does one whose limit key has no room; of one
--- that has a limit key, the room that has is returned with it. Looks at 1,000 keys, and for 128 heads more than
--- there is room for, at most; of more, at those from a random key on, so that each gets
--- its turn.
+-- that has a limit key, the room that has is returned with it. Looks at 1,000 keys, and for 128
+-- heads more than there is room for, at most; of more, at those from a random key on, so that
+-- each gets its turn.
 --
 -- Locks: none. Steps from key to key, so its cost is the number of keys, whatever the
 -- number of jobs that wait behind their heads, or for a time to come.

@@ -15,7 +15,8 @@
 -- there is room for, or eight of each.
 --
 -- Locks: none. Steps from key to key, so its cost is the number of keys, whatever the number of
--- jobs that wait: of a key that has no room, one index entry is read. The caller's settings hold here, too.
+-- jobs that wait: of a key that has no room, one index entry is read. The caller's
+-- settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.limited_heads(
     wanted_queue text, kinds text[], most int, ageing double precision, at timestamptz,
     max_per_key int, rate double precision, burst double precision

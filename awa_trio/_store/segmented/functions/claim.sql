@@ -17,8 +17,9 @@
 -- which is this function of the canonical engine. Nothing of a queue that is paused, or has
 -- nothing left of its rate.
 --
--- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name, and the rows of the lanes it claims from, by kind and priority,
--- for as long as this takes; then as awa.claim_rows.
+-- Locks: the worker's row; what awa.set_queue takes alone, shared; queues with limits, by name,
+-- and the rows of the lanes it claims from, by kind and priority, for as long as this takes;
+-- then as awa.claim_rows.
 CREATE OR REPLACE FUNCTION awa.claim(
     worker bigint, queues text[], limits int[], deadlines double precision[],
     ageings double precision[], kinds text[], kind_deadlines double precision[],

@@ -6,9 +6,9 @@
 --   unique_key     bytea
 --   unique_states  smallint     its mask
 --
--- Returns true for one that is to run at once, in no order, by no limit, and whose hold on its unique key
--- does not change while it waits, runs and completes. Never null: a key without a mask is for
--- awa.jobs to refuse.
+-- Returns true for one that is to run at once, in no order, by no limit, and whose hold on its
+-- unique key does not change while it waits, runs and completes. Never null: a key without a
+-- mask is for awa.jobs to refuse.
 --
 -- Locks: none. Inlined.
 CREATE OR REPLACE FUNCTION awa.goes_in_lane(
