@@ -16,9 +16,8 @@ from cyclopts.validators import Number
 from .. import ConfigurationError, connect
 from ..callbacks import receiver
 from ._errors import CommandFailed, UsageError
-from ._logs import JsonLog, log_to_stderr
+from ._logs import JsonLog, announce, log_to_stderr
 from ._options import MOST_PORT, Dsn, load_app
-from ._output import err
 
 callbacks = App(name="callbacks", help="Receive callbacks over HTTP.")
 
@@ -133,8 +132,5 @@ async def serve(
                 nursery.start_soon(obey)
                 where = await nursery.start(run)
                 said = f"callbacks are received at {where[0]}{prefix}; Ctrl-C stops it"
-                if json:
-                    logging.getLogger("awa_trio.cli").info(said)
-                else:
-                    err.print(said)
+                announce(said, as_json=json)
     return 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ._output import visible_lines
+from ._output import err, visible_lines
 
 JsonLog = Annotated[
     bool, Parameter(name="--json", negative="", help="Log JSON, an object per line.")
@@ -28,6 +28,16 @@ def log_to_stderr(level: int, *, as_json: bool) -> None:
     else:
         handler.setFormatter(_Visible("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    # What it says of itself, a command has said, with how to stop it.
+    logging.getLogger("hypercorn.error").setLevel(max(level, logging.WARNING))
+
+
+def announce(said: str, *, as_json: bool) -> None:
+    """Say what a process that runs on is doing, where it logs."""
+    if as_json:
+        logging.getLogger("awa_trio.cli").info(said)
+    else:
+        err.print(said)
 
 
 class _Visible(logging.Formatter):

@@ -14,9 +14,8 @@ from cyclopts.validators import Number
 
 from .. import ConfigurationError, connect
 from ._errors import CommandFailed
-from ._logs import JsonLog, log_to_stderr
+from ._logs import JsonLog, announce, log_to_stderr
 from ._options import MOST_PORT, Dsn, load_app
-from ._output import err
 
 
 async def web(
@@ -104,5 +103,5 @@ async def web(
                         f"the page cannot listen at {host}:{port} ({error.strerror or error});"
                         " give another --host or --port"
                     ) from error
-                err.print(f"the page is at {where}; Ctrl-C stops it")
+                announce(f"the page is at {where}; Ctrl-C stops it", as_json=json)
     return 0
