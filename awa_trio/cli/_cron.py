@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from .. import AwaError, Client
 from ._errors import CommandFailed
 from ._many import each
-from ._options import Dsn, Json, WhichApp, connect_once, load_app, place_of
+from ._options import Dsn, Json, connect_once, load_app, place_of
 from ._output import print_record, say
 from ._schedules import print_schedule, print_schedules
 
@@ -21,6 +21,14 @@ Names = Annotated[
     tuple[str, ...], Parameter(negative="", required=True, help="The schedules' names.")
 ]
 Name = Annotated[str, Parameter(help="The schedule's name.")]
+ItsApp = Annotated[
+    str,
+    Parameter(
+        name="--app",
+        env_var="AWA_APP",
+        help="MODULE:APP, or FILE.py:APP, which has the schedule and knows what it enqueues.",
+    ),
+]
 
 
 @cron.command(name="list")
@@ -62,7 +70,7 @@ async def resume(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> int:
 
 
 @cron.command
-async def trigger(name: Name, /, *, app: WhichApp, json: Json = False, dsn: Dsn = "") -> None:
+async def trigger(name: Name, /, *, app: ItsApp, json: Json = False, dsn: Dsn = "") -> None:
     """Fire a schedule now, beside its instants, also while it is paused."""
     async with connect_once(dsn, load_app(app)) as client:
         try:

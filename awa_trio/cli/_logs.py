@@ -29,6 +29,8 @@ def log_to_stderr(level: int, *, as_json: bool) -> None:
     else:
         handler.setFormatter(_Visible("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    # What it says of itself, a command has said, with how to stop it.
+    logging.getLogger("hypercorn.error").setLevel(max(level, logging.WARNING))
 
 
 def teller(*, as_json: bool) -> Callable[[str], None]:

@@ -40,14 +40,15 @@ async def show(name: Name, /, *, json: Json = False, dsn: Dsn = "") -> None:
     _print([status], as_json=json)
     if json:
         return
-    said = _facts(status)
-    settings = said["settings"] or {}
+    settings: Mapping[str, Any] = {}
     if status.settings is None:
         say("settings: no worker's app has set any")
-    for setting, value in {**settings, **said["overrides"]}.items():
-        overridden = setting in said["overrides"]
-        before = f" (overridden; the app's: {jsons.dumps(settings.get(setting))})"
-        say(f"{setting}: {jsons.dumps(value)}", before if overridden else "")
+    else:
+        settings = attrs.asdict(status.settings, recurse=False)
+    for setting, value in {**settings, **status.overrides}.items():
+        overridden = setting in status.overrides
+        before = f" (overridden; the app's: {_in_words(settings.get(setting))})"
+        say(f"{setting}: {_in_words(value)}", before if overridden else "")
 
 
 @queues.command
@@ -187,11 +188,20 @@ def _setting(text: str) -> tuple[str, Any]:
         ) from None
 
 
+def _in_words(value: Any) -> str:
+    """Return a setting's value as `override` takes it, if it takes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, Rate):
+        return f"{value.count:g}/{value.per:g}/{value.burst}"
+    return f"{value:g}" if isinstance(value, float) else jsons.dumps(value)
+
+
 def _print_overrides(status: QueueStatus, *, as_json: bool) -> None:
     if as_json:
         _print([status], as_json=True)
         return
-    said = ", ".join(f"{n}={jsons.dumps(v)}" for n, v in _facts(status)["overrides"].items())
+    said = " ".join(f"{n}={_in_words(v)}" for n, v in status.overrides.items())
     say(f"queue {status.name}: {said or 'no overrides'}")
 
 

@@ -55,7 +55,11 @@ def test_settings_are_overridden_shown_and_reset(capsys: Capture) -> None:
         "worker_rate": {"count": 0.5, "per": 1, "burst": 1},
         "max_per_key": None,
     }
-    assert "max_workers: 5 (overridden" in said(capsys, "show", "mail")
+    shown = said(capsys, "show", "mail")
+    assert "max_workers: 5 (overridden" in shown
+    assert "rate: 300/60/9 (overridden; the app's: none)" in shown  # as override takes it
+    assert "worker_rate: 0.5/1/1 (overridden" in shown
+    assert "max_per_key: none (overridden" in shown
     assert "max_workers" not in said(capsys, "reset", "mail", "max_workers", "rate")
     assert said(capsys, "reset", "mail") == "queue mail: no overrides\n"
 

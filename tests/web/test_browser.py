@@ -184,6 +184,15 @@ def test_no_page_is_wider_than_a_small_screen(migrated: str, browser: Browser) -
                 " && e.getBoundingClientRect().right > 361).map(e => e.outerHTML.slice(0, 90))"
             )
             assert beyond == [], path
+        tab.goto(where + "/workers")
+        apart = tab.evaluate(
+            "[...document.querySelectorAll('td .chip')].map(chip =>"
+            " chip.getBoundingClientRect().left"
+            " - chip.previousElementSibling.getBoundingClientRect().right)"
+        )
+        # What is said in one cell stands together, beside its label.
+        assert apart
+        assert all(0 <= gap < 12 for gap in apart), apart
         tab.close()
 
 

@@ -276,6 +276,23 @@ async def test_a_page_that_does_not_know_the_follow_ups_says_how_to_go_on() -> N
     assert (await ignorant.jobs.get(1)).state is S.CANCELLED
 
 
+async def test_a_queue_with_nothing_in_it_is_steered_by_way_of_its_worker() -> None:
+    quiet = awa.App()
+
+    @quiet.task(queue="a & b")
+    async def nap(job: awa.Job[Receipt]) -> None: ...
+
+    client = memory_client(quiet)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(awa.run_worker, quiet, client)
+        async with visiting(create_app(client, read_only=False)) as visitor:
+            assert 'href="/workers">workers</a>' in (await visitor.get("/queues")).text
+            assert "/queues/of?queue=a+%26+b" in (await visitor.get("/workers")).text
+            await submit(visitor, "/queues/of?queue=a+%26+b", "/queues/pause", queue="a & b")
+        assert (await client.queues.get("a & b")).paused
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_schedule_is_steered() -> None:
     regular = awa.App()
 

@@ -48,6 +48,7 @@ def command(
             line = process.stderr.readline()
             assert line, said
             said += line
+        assert said.count("\n") == 1, said  # one place, said once
         yield process, said.split("the page is at http://")[1].split(";")[0]
     finally:
         process.kill()
