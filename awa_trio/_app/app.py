@@ -531,9 +531,7 @@ def worker_queues(
     """
     registry = registry_of(app)
     if queues is None:
-        names = {"default", *registry.queues}
-        names |= {task.defaults.queue or "default" for task in registry.tasks.values()}
-        names |= {made.queue for made in registry.schedules.values() if made.queue is not None}
+        names = {"default", *registry.queues, *registry.task_queues}
         return {name: registry.queue_settings(name) for name in sorted(names)}
     if isinstance(queues, str):
         raise ConfigurationError(f"queues={queues!r}: give a list of names, as in [{queues!r}]")

@@ -101,6 +101,8 @@ class Schedules:
           ScheduleNotFound: its app has no schedule of this name.
           InvalidRequest: no schedule can have this name, or what its function made breaks a rule.
           UnknownKind: its function made one of a kind that the app does not know.
+          QueueFull: as `Client.enqueue_many`.
+          QueueDraining: likewise.
           Exception: whatever its function raises.
           TypeError: as `get`.
           DatabaseUnavailable: as `get`.

@@ -59,11 +59,10 @@ def check_registry(
             " which it does not declare: it never fires; import the module with the task"
         )
         found.append(Finding(Severity.WARNING, text))
-    served = {task.defaults.queue or "default" for task in registry.tasks.values()}
     for name in registry.queues:
-        if name not in served and name != "default":
+        if name not in registry.task_queues and name != "default":
             text = (
-                f"queue {name!r} has settings, and no task of the app goes there unless an"
+                f"queue {name!r} has settings, and no task or schedule of the app goes there unless an"
                 " enqueue says so: is the name right?"
             )
             found.append(Finding(Severity.WARNING, text))

@@ -331,6 +331,14 @@ class Registry:
         return self.queues.get(queue) or QueueSettings()
 
     @property
+    def task_queues(self) -> set[str]:
+        """Where jobs of its tasks and schedules go, unless an enqueue or a function says so."""
+        queues = {task.defaults.queue or "default" for task in self.tasks.values()}
+        return queues | {
+            made.queue for made in self.schedules.values() if made.queue is not None
+        }
+
+    @property
     def limits_depth(self) -> bool:
         """Whether any of its queues has a ``max_depth``."""
         return any(settings.max_depth is not None for settings in self.queues.values())

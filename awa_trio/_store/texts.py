@@ -79,6 +79,7 @@ _COLUMNS = (
         lambda job: str(job.unique_states) if job.unique_states else None,
     ),
     _Column("ordering_key", "ordering_keys", "text", "text", lambda job: job.ordering_key),
+    _Column("limit_key", "limit_keys", "text", "text", lambda job: job.limit_key),
     _Column(
         "deadline",
         "deadlines",

@@ -109,9 +109,17 @@ def foreign(headers: Mapping[str, str], host: str) -> str | None:
     if site is not None:
         return None if site == "same-origin" else "this request was made by another site"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _place(origin) != host.lower():
         return "this request was made by another origin"
     return None
+
+
+def _place(origin: str) -> str | None:
+    """Return the host and port of an Origin header, in lower case; None if it is no origin."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def sign(key: bytes, purpose: str, text: str) -> str:

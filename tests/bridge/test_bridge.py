@@ -62,10 +62,11 @@ OPTIONS: list[dict[str, Any]] = [
         "run_at": datetime(2999, 12, 31, 23, 59, 59, 999999, timezone(timedelta(hours=-5))),
         "unique_opts": {"by_queue": True, "states": 255},
         "ordering_key": HARD[:20],
+        "limit_key": HARD[:19],
         "deadline": 1e-05,
     },
     {"run_at": datetime(1, 1, 1, tzinfo=UTC), "deadline": 0, "ordering_key": "NULL"},
-    {"unique_opts": {}},
+    {"unique_opts": {}, "limit_key": "NULL"},
 ]
 
 

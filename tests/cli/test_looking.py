@@ -361,6 +361,14 @@ def test_an_app_is_checked_with_its_database(
             "queue 'mial' has settings",
             0,
         ),
+        (
+            (
+                "app.queue('nightly')\n"
+                "app.cron('@daily', queue='nightly')(app.task(kind='k', args=dict)(print))"
+            ),
+            "nothing is wrong",
+            0,
+        ),
     ],
 )
 def test_what_is_wrong_with_an_app_is_said(

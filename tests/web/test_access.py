@@ -59,6 +59,8 @@ def test_where_any_name_will_do_any_does() -> None:
         ({"origin": "http://here:2"}, True),
         ({"origin": "null"}, True),
         ({"origin": ""}, True),
+        ({"origin": "http://["}, True),
+        ({"origin": "http://here:1\u2100"}, True),
         ({"origin": "http://here:1.evil.example"}, True),
         # No browser.
         ({}, False),
