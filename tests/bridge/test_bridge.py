@@ -148,6 +148,9 @@ def test_jobs_are_those_that_a_client_would_have_enqueued(
         first, again, none, many = in_transaction(WAYS[by], producer, refused_and_repeated)
     assert [answer.id for answer in (*singly, *at_once)] == [job.id for job in ours]
     assert all(answer.inserted for answer in (*singly, *at_once))
+    keys = [options.get("limit_key") for options in OPTIONS]
+    assert [job.limit_key for job in ours] == 2 * keys
+    assert any(keys)
     assert (first.inserted, again.inserted, again.id, none) == (True, False, first.id, [])
     assert [answer.inserted for answer in many] == [False, True, False]
     assert (many[0].id, many[2].id) == (first.id, many[1].id)
