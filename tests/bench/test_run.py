@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from . import contenders
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_it_measures_on_a_server_of_its_own(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     command = [sys.executable, "-m", "tests.bench", "--quick", "--scale", "0.02", "--peers"]

@@ -43,9 +43,12 @@ async def cut_all(dsn: str, script: str, *, every: bool) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_cut_anywhere(engine_dsn: str, script: str) -> None:
+@pytest.mark.parametrize(
+    "engine", ["canonical", pytest.param("segmented", marks=pytest.mark.slow)]
+)
+async def test_cut_anywhere(request: pytest.FixtureRequest, engine: str, script: str) -> None:
     """For each point and each cause one shape, in turn."""
-    await cut_all(engine_dsn, script, every=False)
+    await cut_all(request.getfixturevalue(engine), script, every=False)
 
 
 @pytest.mark.slow

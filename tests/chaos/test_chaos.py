@@ -34,7 +34,9 @@ def possible() -> list[Fault]:
     return [fault for fault in FAULTS.values() if fault.impossible() is None]
 
 
-@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize(
+    "engine", [Engine.CANONICAL, pytest.param(Engine.SEGMENTED, marks=pytest.mark.slow)]
+)
 def test_whatever_happens(engine: Engine, tmp_path: Path) -> None:
     """Each fault once, in an order that is this one's."""
     survives(Plan(46, engine, possible(), rate=1.5, most_connections=60), tmp_path)
