@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
+import attrs
 from cyclopts import App, Parameter
 
 from .. import Client, Explanation, FollowUpsUnknown, JobState, Many
@@ -159,34 +161,17 @@ async def cancel(
     known = load_app(app) if app and not without_follow_ups else None
     async with connect_once(dsn, app=known) as client:
         if not job_ids and not keys:
-            states = state or tuple(one for one in JobState if not one.terminal)
-
-            async def count() -> int:
-                return await client.jobs.count(
-                    state=states, kind=kind, queue=queue, tag=tag, most=MOST
-                )
-
-            async def run(watch: Callable[[int], object]) -> tuple[int, int]:
-                many = await client.jobs.cancel_many(
-                    state=state or None,
-                    kind=kind,
-                    queue=queue,
-                    tag=tag,
-                    everything=everything,
-                    reason=reason,
-                    without_follow_ups=without_follow_ups,
-                    watch=lambda so_far: watch(_seen(so_far)),
-                )
-                return many.done, many.left
-
+            usual = tuple(one for one in JobState if not one.terminal)
+            which = Which(state, kind, queue, tag, everything)
+            act = partial(
+                client.jobs.cancel_many, reason=reason, without_follow_ups=without_follow_ups
+            )
+            asked = Asked(dry_run, yes, json)
             try:
-                asked = Asked(dry_run, yes, json)
-                return await sweep(asked, "job", "cancel", "cancelled", count, run)
+                return await _sweep(client, asked, ("cancel", "cancelled"), act, which, usual)
             except FollowUpsUnknown as error:
                 problem(f"it went no further: {_unknown(error, app, known is not None)}")
                 return FAILED
-            except ValueError as error:
-                raise UsageError(str(error)) from error
 
         async def one(target: int | bytes) -> None:
             name = (
@@ -254,27 +239,54 @@ async def retry(
         if job_ids:
             return await _retry_each(client, job_ids, as_json=json)
 
-        async def count() -> int:
-            return await client.jobs.count(
-                state=state or JobState.FAILED, kind=kind, queue=queue, tag=tag, most=MOST
-            )
+        asked = Asked(dry_run, yes, json)
+        which = Which(state, kind, queue, tag, everything)
+        act = client.jobs.retry_many
+        return await _sweep(client, asked, ("retry", "retried"), act, which, (JobState.FAILED,))
 
-        async def run(watch: Callable[[int], object]) -> tuple[int, int]:
-            many = await client.jobs.retry_many(
-                state=state or None,
-                kind=kind,
-                queue=queue,
-                tag=tag,
-                everything=everything,
-                watch=lambda so_far: watch(_seen(so_far)),
-            )
-            return many.done, many.left
 
-        try:
-            asked = Asked(dry_run, yes, json)
-            return await sweep(asked, "job", "retry", "retried", count, run)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+@attrs.frozen
+class Which:
+    """The jobs of a filter, as it was given."""
+
+    state: tuple[JobState, ...]
+    kind: str | None
+    queue: str | None
+    tag: str | None
+    everything: bool
+
+
+async def _sweep(
+    client: Client,
+    asked: Asked,
+    words: tuple[str, str],
+    act: Callable[..., Awaitable[Many]],
+    which: Which,
+    usual: tuple[JobState, ...],
+) -> int:
+    """Do something with the jobs of a filter; ``usual`` are the states of those it is done with."""
+    kind, queue, tag = which.kind, which.queue, which.tag
+
+    async def count() -> int:
+        return await client.jobs.count(
+            state=which.state or usual, kind=kind, queue=queue, tag=tag, most=MOST
+        )
+
+    async def run(watch: Callable[[int], object]) -> tuple[int, int]:
+        many = await act(
+            state=which.state or None,
+            kind=kind,
+            queue=queue,
+            tag=tag,
+            everything=which.everything,
+            watch=lambda so_far: watch(_seen(so_far)),
+        )
+        return many.done, many.left
+
+    try:
+        return await sweep(asked, "job", *words, count, run)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 async def _retry_each(client: Client, job_ids: tuple[int, ...], *, as_json: bool) -> int:
