@@ -26,6 +26,7 @@ from awa_trio.testing.fixtures import (  # noqa: F401
 )
 
 from .databases import Databases
+from .hanging import pytest_runtest_protocol  # noqa: F401
 from .pooler import Pooler, pooler
 
 #: Set it, and the databases of tests are behind a PgBouncer in transaction mode.

@@ -24,7 +24,7 @@ from .._core.events import Finalized
 from .._core.outcome import Lost
 from .._core.plan import Plan
 from .._core.settings import Timings
-from .._seam.errors import Fenced, LockTimeout, Rejected, StoreError, Transient
+from .._seam.errors import Fenced, LockTimeout, StoreError, Transient
 from .._seam.protocol import Working
 from .._seam.values import STALE, Settled
 from .attempt import Attempt
@@ -99,7 +99,7 @@ class Clerk(Protocol):
         """Nobody knows what became of it: the row decides."""
         ...
 
-    def refused(self, entry: Entry, error: Rejected) -> Plan | None:
+    def refused(self, entry: Entry, error: StoreError) -> Plan | None:
         """The database refuses it for good: what to record instead; None to give up."""
         ...
 
@@ -143,7 +143,8 @@ class Finalizer:
         """Plans that met a lock by themselves: each is tried again, in turn."""
         self._contended: set[bytes] = set()
         """Unique keys that those want."""
-        self._flying: set[Entry] = set()
+        self._open: set[Entry] = set()
+        """What has not been answered, wherever it is."""
         self._sets_flying = 0
         self._flushers = trio.lowlevel.ParkingLot()
         self._gathering = trio.lowlevel.ParkingLot()
@@ -152,6 +153,8 @@ class Finalizer:
         self._retrier = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._closing = False
+        self._ended = trio.Event()
+        """Set once closed and done."""
         self.sets = 0
         """Transactions committed."""
         self._time = timings.finalize_deadline
@@ -162,11 +165,15 @@ class Finalizer:
     @property
     def backlog(self) -> int:
         """Settlements that have not been answered."""
-        return sum(map(len, (self._waiting, self._sifting, self._struck, self._flying)))
+        return len(self._open)
 
     def submit(self, entry: Entry) -> None:
         """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
         entry.deadline = trio.current_time() + self._time
+        self._open.add(entry)
+        if self._ended.is_set():
+            self._give_up([entry], None)
+            return
         if self._contended and not self._contended.isdisjoint(entry.keys):
             self._strike(entry)
             return
@@ -203,7 +210,7 @@ class Finalizer:
     def hurry(self, seconds: float) -> None:
         """From now on every settlement has ``seconds``, those under way too."""
         self._time = min(self._time, seconds)
-        for entry in (*self._waiting, *self._sifting, *self._struck, *self._flying):
+        for entry in self._open:
             entry.deadline = min(entry.deadline, trio.current_time() + self._time)
         for call in self._calls:
             call.deadline = min(call.deadline, trio.current_time() + self._time)
@@ -216,22 +223,27 @@ class Finalizer:
     def close(self) -> None:
         """Let `run` return once everything submitted has been answered or given up."""
         self._closing = True
-        for lot in (self._flushers, self._sifter, self._retrier):
-            lot.unpark_all()
+        self._end_if_done()
 
     async def run(self, flushers: int = 2) -> None:
-        """Settle until closed and done."""
+        """Settle until closed and done; what is submitted from then on is given up at once."""
         async with trio.open_nursery() as nursery:
             for _ in range(flushers):
                 nursery.start_soon(self._flush_sets, name="awa:finalize")
             nursery.start_soon(self._sift, name="awa:finalize:sift")
             nursery.start_soon(self._retry_struck, name="awa:finalize:struck")
+            await self._ended.wait()
+            nursery.cancel_scope.cancel()
+
+    def _end_if_done(self) -> None:
+        # Decided once, for all tasks of `run`: one that found more to do after others had
+        # left would wait for them for ever.
+        if self._closing and not self.backlog:
+            self._ended.set()
 
     async def _flush_sets(self) -> None:
         while True:
             while not self._waiting:
-                if self._closing and not self.backlog:
-                    return
                 await self._flushers.park()
             if self._sets_flying and len(self._waiting) < WORTH_A_SET:
                 with trio.move_on_after(GATHER) as gathering:
@@ -239,19 +251,18 @@ class Finalizer:
                 if not (gathering.cancelled_caught and self._waiting):
                     continue
             entries = self._take()
-            self._flying.update(entries)
             self._sets_flying += 1
             await self._flush(entries)
             self._sets_flying -= 1
             self._gathering.unpark()
-            self._landed(entries)
 
-    def _landed(self, entries: Sequence[Entry]) -> None:
-        self._flying.difference_update(entries)
-        if not self.backlog:
+    def _answer(self, entry: Entry) -> None:
+        self._open.discard(entry)
+        if entry.answered is not None:
+            entry.answered.set()
+        if not self._open:
             self._drained.unpark_all()
-            if self._closing:
-                self.close()
+            self._end_if_done()
 
     def _take(self) -> list[Entry]:
         """The next set: of one worker, because a fenced one fails as a whole."""
@@ -269,34 +280,25 @@ class Finalizer:
 
     async def _sift(self) -> None:
         """Find out which plans of a set that met a lock are the ones that wait for it."""
-        while await self._some(self._sifting, self._sifter):
+        while True:
+            while not self._sifting:
+                await self._sifter.park()
             entry = self._sifting.popleft()
             if not self._contended.isdisjoint(entry.keys):
                 self._strike(entry)
                 continue
-            await self._flush_alone(entry, SIFTING_PATIENCE)
+            await self._flush([entry], SIFTING_PATIENCE)
 
     async def _retry_struck(self) -> None:
         """Try those that wait again and again, each within their time."""
-        while await self._some(self._struck, self._retrier):
+        while True:
+            while not self._struck:
+                await self._retrier.park()
             patience = max(ROUND / len(self._struck), SIFTING_PATIENCE)
             entry = self._struck.popleft()
-            await self._flush_alone(entry, patience)
+            await self._flush([entry], patience)
             if entry not in self._struck:
                 self._contended.difference_update(entry.keys)
-
-    async def _some(self, line: deque[Entry], lot: trio.lowlevel.ParkingLot) -> bool:
-        """Wait until there is something in line; False if nothing will be any more."""
-        while not line:
-            if self._closing and not self.backlog:
-                return False
-            await lot.park()
-        return True
-
-    async def _flush_alone(self, entry: Entry, patience: float) -> None:
-        self._flying.add(entry)
-        await self._flush([entry], patience)
-        self._landed([entry])
 
     async def _flush(self, entries: Sequence[Entry], patience: float = SET_PATIENCE) -> None:
         """Settle a set, or find out for each of it what stands in the way."""
@@ -314,9 +316,6 @@ class Finalizer:
             except LockTimeout:
                 await self._step_aside(entries)
                 return
-            except Rejected as error:
-                await self._isolate(entries, error)
-                return
             except (Transient, trio.TooSlowError) as error:
                 failure = error if isinstance(error, Transient) else None
                 pause = next(pauses, None)
@@ -332,10 +331,13 @@ class Finalizer:
                 )
                 await trio.sleep(pause * self._random.uniform(0.75, 1.25))
                 continue
+            except StoreError as error:
+                await self._isolate(entries, error)
+                return
             self.sets += 1
             for entry, answer in zip(entries, answers, strict=True):
                 self._clerk.settled(entry, answer)
-                _answer(entry)
+                self._answer(entry)
             return
 
     async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
@@ -374,7 +376,7 @@ class Finalizer:
         )
         for entry in entries:
             self._clerk.given_up(entry)
-            _answer(entry)
+            self._answer(entry)
 
     async def _step_aside(self, entries: Sequence[Entry]) -> None:
         """Someone holds a lock: find out who waits for it, and let the others go on."""
@@ -396,7 +398,7 @@ class Finalizer:
         self._contended.update(entry.keys)
         self._retrier.unpark()
 
-    async def _isolate(self, entries: Sequence[Entry], error: Rejected) -> None:
+    async def _isolate(self, entries: Sequence[Entry], error: StoreError) -> None:
         """Halve a set that the database refuses, until the plan at fault is alone."""
         if len(entries) > 1:
             middle = len(entries) // 2
@@ -418,8 +420,3 @@ def _about(entries: Sequence[Entry]) -> dict[str, Any]:
         "job_ids": [entry.plan.move.job_id for entry in entries],
         "worker_id": entries[0].worker_id,
     }
-
-
-def _answer(entry: Entry) -> None:
-    if entry.answered is not None:
-        entry.answered.set()

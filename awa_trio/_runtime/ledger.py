@@ -39,7 +39,7 @@ from .._core.plan import Plan
 from .._core.registry import Registry
 from .._core.settings import Timings
 from .._core.staging import Sealed
-from .._seam.errors import Rejected
+from .._seam.errors import StoreError
 from .._seam.hearing import Answered, CutElsewhere, News, Reconnected
 from .._seam.protocol import WorkerStore
 from .._seam.values import Held, Settled
@@ -447,7 +447,7 @@ class Ledger:
             self._observers.tell(events.GivenUp(events.ref(_job(entry)), entry.worker_id))
         self.reconcile_soon()
 
-    def refused(self, entry: Entry, error: Rejected) -> Plan | None:
+    def refused(self, entry: Entry, error: StoreError) -> Plan | None:
         """See `finalize.Clerk`.
 
         Prompt failure (ADR-046, "Open extensions"): the error is recorded now, under the

@@ -370,9 +370,9 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Leave no row marked as ours. Where that fails, rescue does it."""
-        with trio.move_on_after(self._timings.finalize_deadline):
+        await self._parts.finalizer.drained()  # Each settlement has a deadline of its own.
+        with trio.move_on_after(min(self._timings.finalize_deadline, LAST_WORDS)):
             try:
-                await self._parts.finalizer.drained()
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)
             except (StoreError, trio.TooSlowError) as error:

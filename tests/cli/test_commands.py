@@ -742,6 +742,7 @@ def test_a_worker_ends_when_its_schema_is_dropped(folder: Path, migrated: str) -
     assert "".join(lines).count("the awa schema is gone, and the worker ends") == 1
 
 
+@pytest.mark.sessions
 @pytest.mark.parametrize(
     ("take", "code", "problem"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ from awa_trio._core.job import JobState, PreparedInsert
 from awa_trio._core.plan import Plan, Transition
 from awa_trio._core.settings import Timings
 from awa_trio._runtime.finalize import MOST_PLANS, Entry, Finalizer
-from awa_trio._seam.errors import Fenced, LockTimeout, Rejected, StoreError, Transient
+from awa_trio._seam.errors import Fenced, KeyTaken, LockTimeout, Rejected, StoreError, Transient
 from awa_trio._seam.values import APPLIED, Settled
 
 pytestmark = pytest.mark.virtual_time
@@ -223,6 +223,40 @@ async def test_a_refusal_that_is_refused_too_is_given_up() -> None:
     bench.database.always |= {1: Rejected("a"), 1001: Rejected("b")}
     await bench.settle(entry(1))
     assert bench.clerk.lost == [1001]
+
+
+@pytest.mark.parametrize("error", [KeyTaken(7), StoreError("of a kind that comes later")])
+async def test_no_failure_of_the_database_loses_a_plan(error: StoreError) -> None:
+    bench = Bench(Database())
+    bench.database.always[1] = error
+    await bench.settle(entry(1), entry(2))
+    assert sorted(bench.clerk.applied) == [2, 1001]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("held", [False, True])
+async def test_it_ends_however_late_something_is_submitted(seed: int, held: bool) -> None:
+    """Whoever compares with the rows goes on until the end: nobody is left waiting for it."""
+    bench = Bench(Database(took=0.0), finalize_deadline=2.0)
+    random = Random(seed)
+
+    async def keep_settling(ids: Iterator[int]) -> None:
+        for n in ids:
+            await bench.finalizer.settle([entry(n, key=held and "held")])
+            for _ in range(random.randrange(3)):
+                await trio.lowlevel.checkpoint()
+
+    bench.database.held = {5} if held else set()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as others:
+            for first in range(0, 400, 100):
+                others.start_soon(keep_settling, iter(range(first, first + 100)))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(bench.finalizer.run)
+                await trio.testing.wait_all_tasks_blocked()
+                bench.finalizer.close()
+    assert bench.finalizer.backlog == 0
+    assert sorted([*bench.clerk.applied, *bench.clerk.lost]) == list(range(400))
 
 
 async def test_a_held_key_holds_up_only_those_that_want_keys() -> None:

@@ -130,3 +130,34 @@ async def test_starts_behind_those_whose_keys_a_producer_holds(
 
 
 async def nothing(job: awa.Job[Plain]) -> None: ...
+
+
+@pytest.mark.parametrize("many", [1, 5])
+async def test_a_worker_ends_though_the_keys_its_attempts_want_are_held(
+    migrated: str, many: int
+) -> None:
+    """Their settlements are given up, and looked for in the rows, while the worker ends."""
+    app = make_app()
+    timings = awa.Timings(finalize_deadline=0.5, reconcile_interval=0.05)
+    async with awa.connect(migrated, app=app) as client:
+        with psycopg.connect(migrated) as producer:
+            for n in range(many):
+                awa.enqueue(producer, Found(f"{n}"), app=app, unique_opts={})
+            await client.enqueue_many([Find(f"{n}") for n in range(many)])
+            with trio.fail_after(30):
+                async with trio.open_nursery() as nursery:
+                    worker = await nursery.start(
+                        partial(awa.run_worker, app, client, timings=timings)
+                    )
+                    await until(client, many, kind="find", state=S.RUNNING)
+                    while worker.statistics().finalizing < many:
+                        await trio.sleep(0.01)
+                    worker.stop()
+            producer.rollback()
+        jobs = await client.jobs.list(kind="find", limit=100)
+        assert {(job.state, job.attempt) for job in jobs} == {(S.AVAILABLE, 0)}
+        async with trio.open_nursery() as nursery:
+            worker = await nursery.start(partial(awa.run_worker, app, client))
+            await until(client, many, kind="find", state=S.COMPLETED)
+            worker.stop()
+        assert len(await client.jobs.list(kind="found", limit=100)) == many
