@@ -36,7 +36,7 @@ def url(dsn: str, driver: str) -> sa.URL:
 
 
 def for_asyncpg(dsn: str) -> dict[str, Any]:
-    """What asyncpg's connect takes for it."""
+    """What asyncpg's connect takes for it; with nothing prepared, which a pooler asks for."""
     parts = conninfo_to_dict(dsn)
     return {
         "host": parts["host"],
@@ -44,6 +44,7 @@ def for_asyncpg(dsn: str) -> dict[str, Any]:
         "user": parts.get("user"),
         "password": parts.get("password"),
         "database": parts["dbname"],
+        "statement_cache_size": 0,
     }
 
 
