@@ -17,7 +17,7 @@ import pytest
 import trio
 
 #: Seconds that a test may take; one that is marked slow may take more.
-LIMIT, LIMIT_OF_SLOW = 180, 1800
+LIMIT, LIMIT_OF_SLOW = 300, 1800
 
 
 @pytest.hookimpl(wrapper=True)
