@@ -53,6 +53,10 @@ SET_PATIENCE = 0.25
 #: one that waits.
 SIFTING_PATIENCE = 0.02
 
+#: Why settlements are given up.
+_TOO_LATE = "out of time"
+_NO_MORE = "the worker settles no more"
+
 #: Seconds in which each plan that is known to wait is tried once.
 ROUND = 1.0
 
@@ -172,7 +176,7 @@ class Finalizer:
         entry.deadline = trio.current_time() + self._time
         self._open.add(entry)
         if self._ended.is_set():
-            self._give_up([entry], None)
+            self._give_up([entry], _NO_MORE)
             return
         if self._contended and not self._contended.isdisjoint(entry.keys):
             self._strike(entry)
@@ -226,14 +230,20 @@ class Finalizer:
         self._end_if_done()
 
     async def run(self, flushers: int = 2) -> None:
-        """Settle until closed and done; what is submitted from then on is given up at once."""
-        async with trio.open_nursery() as nursery:
-            for _ in range(flushers):
-                nursery.start_soon(self._flush_sets, name="awa:finalize")
-            nursery.start_soon(self._sift, name="awa:finalize:sift")
-            nursery.start_soon(self._retry_struck, name="awa:finalize:struck")
-            await self._ended.wait()
-            nursery.cancel_scope.cancel()
+        """Settle until closed and done; what is open or submitted when it has ended is given up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range(flushers):
+                    nursery.start_soon(self._flush_sets, name="awa:finalize")
+                nursery.start_soon(self._sift, name="awa:finalize:sift")
+                nursery.start_soon(self._retry_struck, name="awa:finalize:struck")
+                await self._ended.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            # Also by a bug: whoever waits for answers must get some.
+            self._ended.set()
+            if self._open:
+                self._give_up(list(self._open), _NO_MORE)
 
     def _end_if_done(self) -> None:
         # Decided once, for all tasks of `run`: one that found more to do after others had
@@ -320,7 +330,7 @@ class Finalizer:
                 failure = error if isinstance(error, Transient) else None
                 pause = next(pauses, None)
                 if pause is None:
-                    self._give_up(entries, failure)
+                    self._give_up(entries, _TOO_LATE if failure is None else said(failure))
                     return
                 logger.warning(
                     "settling %d attempts: %s; trying again in about %.2g s",
@@ -363,15 +373,15 @@ class Finalizer:
         now = trio.current_time()
         late = [e for e in entries if e.deadline <= now]
         if late:
-            self._give_up(late, None)
+            self._give_up(late, _TOO_LATE)
             return [e for e in entries if e.deadline > now]
         return entries
 
-    def _give_up(self, entries: Sequence[Entry], error: StoreError | None) -> None:
+    def _give_up(self, entries: Sequence[Entry], why: str) -> None:
         logger.error(
             "gave up settling %d attempts (%s): they are handed back, or rescued",
             len(entries),
-            "out of time" if error is None else said(error),
+            why,
             extra=_about(entries),
         )
         for entry in entries:
@@ -408,7 +418,7 @@ class Finalizer:
         [entry] = entries
         plan = self._clerk.refused(entry, error)
         if plan is None:
-            self._give_up(entries, error)
+            self._give_up(entries, said(error))
         else:
             entry.plan = plan
             await self._flush(entries)

@@ -233,6 +233,23 @@ async def test_no_failure_of_the_database_loses_a_plan(error: StoreError) -> Non
     assert sorted(bench.clerk.applied) == [2, 1001]
 
 
+async def test_a_bug_leaves_nobody_waiting() -> None:
+    class Broken(Database):
+        async def settle(self, plans: Sequence[Plan], **options: Any) -> list[Settled]:
+            await trio.sleep(1)
+            raise LookupError("a bug")
+
+    bench = Bench(Broken())
+    with trio.fail_after(60):
+        async with trio.open_nursery() as others:
+            others.start_soon(bench.finalizer.settle, [entry(1), entry(2, key=True)])
+            others.start_soon(bench.finalizer.drained)
+            with pytest.RaisesGroup(LookupError):
+                await bench.finalizer.run()
+            await bench.finalizer.settle([entry(3)])
+    assert sorted(bench.clerk.lost) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("held", [False, True])
 async def test_it_ends_however_late_something_is_submitted(seed: int, held: bool) -> None:
