@@ -68,7 +68,7 @@ def test_settings_are_overridden_shown_and_reset(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["pause"], 2, "requires an argument"),
+        (["pause"], 2, "queues pause needs NAMES; see: awa-trio queues pause --help"),
         (["override", "mail", "max_workers"], 2, "give NAME=VALUE"),
         (["override", "mail", "rate=1/2/3/4"], 2, "give NAME=VALUE"),
         (["override", "mail", "rate=0/1"], 2, "above 0"),
