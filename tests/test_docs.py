@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,11 @@ from urllib.parse import unquote
 
 import attrs
 import pytest
+from cyclopts import MissingArgumentError
 
 import awa_trio as awa
+from awa_trio.cli._main import app as command_line
+from awa_trio.testing import memory_client
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -85,6 +89,61 @@ def test_python_is_run_unless_it_is_a_picture() -> None:
 
 def test_some_snippets_are_there_to_run() -> None:
     assert {page.name for page in RUN} >= {"README.md", "pipeline.md"}
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=[p.name for p in TUTORIALS])
+def test_the_files_of_a_tutorial_can_be_typed_as_they_stand(page: Path) -> None:
+    """Each has a name, so nobody has to guess; and what a command takes the app from is one."""
+    files = programs(page)
+    assert "snippets.py" not in files
+    served = set(re.findall(r"awa-trio .*?(\w+):app\b", page.read_text()))
+    assert {f"{module}.py" for module in served} <= set(files)
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Each command of ours that a page types or mentions, and the page; the reference is made from them."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        if page.name == "cli.md":
+            continue
+        typed = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
+        mentioned = re.findall(r"`(awa-trio [^`]+)`", text)
+        for line in [*typed, *mentioned]:
+            for command in re.findall(r"(?:^|[;&|] )(?:[A-Z_]+=\S+ )*awa-trio ([^;&|]*)", line):
+                example = re.sub(r"\bID\b", "1", command)
+                found.append((page.name, shlex.split(example, comments=True)))
+    return found
+
+
+def test_every_command_that_is_typed_or_mentioned_would_be_understood() -> None:
+    for page, words in commands():
+        try:
+            command_line.parse_args(words, exit_on_error=False, print_error=False)
+        except MissingArgumentError as error:  # `awa-trio worker --telemetry` names an option
+            assert {*(error.unused_tokens or ())} <= {error.keyword}, (page, words)
+    assert len(commands()) > 100
+
+
+def test_what_is_mentioned_of_the_client_and_of_the_package_exists() -> None:
+    roots = {"client": memory_client(awa.App()), "awa": awa}
+    name = re.compile(r"(?<![\w./:-])(client|awa)((?:\.[A-Za-z_]\w*)+)")
+    seen = 0
+    for page in [ROOT / "README.md", *TUTORIALS, *(ROOT / "docs" / "how-to").glob("*.md")]:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        if page.name.startswith("from-"):  # the first cell is of the other queue
+            text = re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
+        for code in re.findall(r"`([^`]+)`", text):
+            for root, attributes in name.findall(code):
+                value: object = roots[root]
+                for attribute in attributes.split(".")[1:]:
+                    assert hasattr(value, attribute), (page.name, code)
+                    value = getattr(value, attribute)
+                seen += 1
+    assert seen > 30
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
