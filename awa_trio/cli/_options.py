@@ -181,6 +181,13 @@ def _broken(module: str, error: BaseException) -> CommandFailed:
         problem = f"imports {error.name!r}, which is not installed"
     elif isinstance(error, SystemExit):
         problem = f"ends the program, with sys.exit({error.code!r}), while it is imported"
+    elif isinstance(error, RuntimeError) and "from inside a run()" in str(
+        error
+    ):  # Trio's words
+        problem = (
+            "runs a program, with trio.run(), while it is imported: put that under"
+            ' if __name__ == "__main__"'
+        )
     else:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         problem = f"cannot be imported ({what})"

@@ -150,6 +150,7 @@ BROKEN = {
     "grammar.py": "def x(:",
     "lacks.py": "from os import nosuch",
     "exits.py": "import sys; sys.exit(3)",
+    "runs.py": "import trio\ntrio.run(trio.sleep, 0)",
     "queue.py": "",
 }
 
@@ -190,6 +191,7 @@ BROKEN = {
         (["worker", "registers"], 1, "registers.py:3; --verbose"),
         (["worker", "grammar.py"], 1, "(SyntaxError: invalid syntax (grammar.py, line 1))"),
         (["worker", "lacks"], 1, "cannot import name 'nosuch' from 'os'"),
+        (["worker", "runs"], 1, 'under if __name__ == "__main__", at /'),
         (["worker", "exits"], 1, "exits ends the program, with sys.exit(3)"),
         (["jobs", "list", "--limit", "0"], 2, "--limit"),
         (["jobs", "list", "--limit", "-5"], 2, "--limit"),
