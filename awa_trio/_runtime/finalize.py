@@ -163,6 +163,8 @@ class Finalizer:
         """Transactions committed."""
         self._time = timings.finalize_deadline
         """Seconds in which a settlement must commit."""
+        self.latest = math.inf
+        """When all must have, by Trio's clock."""
         self._calls: set[trio.CancelScope] = set()
         self._drained = trio.lowlevel.ParkingLot()
 
@@ -173,7 +175,7 @@ class Finalizer:
 
     def submit(self, entry: Entry) -> None:
         """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
-        entry.deadline = trio.current_time() + self._time
+        entry.deadline = min(trio.current_time() + self._time, self.latest)
         self._open.add(entry)
         if self._ended.is_set():
             self._give_up([entry], _NO_MORE)
@@ -214,10 +216,16 @@ class Finalizer:
     def hurry(self, seconds: float) -> None:
         """From now on every settlement has ``seconds``, those under way too."""
         self._time = min(self._time, seconds)
+        limit = trio.current_time() + self._time
         for entry in self._open:
-            entry.deadline = min(entry.deadline, trio.current_time() + self._time)
+            entry.deadline = min(entry.deadline, limit)
         for call in self._calls:
-            call.deadline = min(call.deadline, trio.current_time() + self._time)
+            call.deadline = min(call.deadline, limit)
+
+    def end_within(self, seconds: float) -> None:
+        """Let all settlements together have ``seconds`` from now on, whenever they are submitted."""
+        self.latest = trio.current_time() + seconds
+        self.hurry(seconds)
 
     async def drained(self) -> None:
         """Wait until everything submitted has been answered or given up."""
@@ -351,9 +359,9 @@ class Finalizer:
             return
 
     async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
-        limit = min(self._timings.call_timeout, self._time)
         asked = trio.current_time()
-        with trio.fail_after(limit) as call:
+        limit = min(asked + min(self._timings.call_timeout, self._time), self.latest)
+        with trio.fail_at(limit) as call:
             self._calls.add(call)
             try:
                 answers = await self._store.settle(

@@ -48,6 +48,9 @@ logger = logging.getLogger("awa_trio.worker")
 #: Seconds that settlements may still take once the worker was told "now".
 LAST_WORDS = 5.0
 
+#: Seconds to hand back what was given up. A database that answers takes a few milliseconds.
+HAND_BACK = 2.0
+
 #: The shortest and the longest pause before a service that failed is started again.
 PAUSES = (0.1, 5.0)
 
@@ -371,7 +374,8 @@ class Worker:
     async def _hand_back(self) -> None:
         """Leave no row marked as ours. Where that fails, rescue does it."""
         await self._parts.finalizer.drained()  # Each settlement has a deadline of its own.
-        with trio.move_on_after(min(self._timings.finalize_deadline, LAST_WORDS)):
+        self._parts.finalizer.end_within(HAND_BACK)
+        with trio.move_on_at(self._parts.finalizer.latest):
             try:
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)

@@ -406,7 +406,7 @@ class CommitTable:
     ) -> None:
         """Committed with the completion if the commit landed, otherwise not."""
         client, backend = make_faulty(client)
-        backend.faults.extend([fault] * 10)
+        backend.faults.extend([fault] * 1000)
 
         async def behaviour(job: awa.Job[StageA]) -> None:
             stage(job)
