@@ -73,6 +73,8 @@ async def main() -> None:
         for path in ("/upload/cat.png", "/queue/jobs"):
             with await trio.to_thread.run_sync(urllib.request.urlopen, where + path) as answer:
                 print(path, answer.status, answer.headers.get_content_type())
+        [job] = await client.jobs.list(kind="resize")
+        await client.jobs.wait(job.id)
         stop.set()
 
 

@@ -29,7 +29,7 @@ async def main(dsn: str, timings: Timings) -> None:
     """Work until the parent process goes away, or this one is killed."""
 
     async def connect_pool() -> TrioConnection[tuple[object, ...]]:
-        return await TrioConnection.connect(dsn, autocommit=True)
+        return await TrioConnection.connect(dsn, autocommit=True, prepare_threshold=None)
 
     async with Pool(connect_pool, size=4) as pool:
 

