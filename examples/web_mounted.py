@@ -1,7 +1,4 @@
-"""The page to look after jobs, mounted in an application of your own, beside a worker.
-
-With FastAPI it is `app.mount("/queue", page)` just the same. On asyncio the page works too.
-"""
+"""The page to look after jobs, mounted in an application of your own, beside a worker."""
 
 import os
 import urllib.request
@@ -37,12 +34,13 @@ async def resize(job: awa.Job[Resize]) -> None:
 
 
 async def upload(request: Request) -> JSONResponse:
-    enqueued = await client.enqueue(Resize(request.path_params["picture"]))
-    return JSONResponse({"job": enqueued.id})
+    job = await client.enqueue(Resize(request.path_params["picture"]))
+    return JSONResponse({"job": job.id})
 
 
 # The client is opened later, so the page is given a way to it. Whoever has the token may retry
-# and cancel; without one the page is for looking only.
+# and cancel; without one the page is for looking only. On asyncio it works, too; with FastAPI
+# it is mounted by app.mount("/queue", page).
 page = create_app(lambda: client, token=os.environ.get("QUEUE_TOKEN"))
 
 
@@ -73,8 +71,8 @@ async def main() -> None:
         for path in ("/upload/cat.png", "/queue/jobs"):
             with await trio.to_thread.run_sync(urllib.request.urlopen, where + path) as answer:
                 print(path, answer.status, answer.headers.get_content_type())
-        [job] = await client.jobs.list(kind="resize")
-        await client.jobs.wait(job.id)
+        for job in await client.jobs.list(kind="resize"):
+            await client.jobs.wait(job.id)
         stop.set()
 
 
