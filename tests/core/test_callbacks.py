@@ -22,7 +22,7 @@ from awa_trio._core.callbacks import (
 from awa_trio._core.job import JobDetails, JobState
 from awa_trio._core.outcome import TIMED_OUT, Resolution
 from awa_trio._core.plan import Plan, Transition
-from awa_trio._store.memory import EPOCH, MemoryStore
+from awa_trio._store.memory.working import EPOCH, MemoryStore
 
 S = JobState
 

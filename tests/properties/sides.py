@@ -39,8 +39,8 @@ from awa_trio._seam.values import (
     Settled,
     Swept,
 )
-from awa_trio._store.memory import EPOCH
-from awa_trio._store.memory_flow import QueueBook
+from awa_trio._store.memory.queue_book import QueueBook
+from awa_trio._store.memory.working import EPOCH
 from awa_trio.testing._memory import MemoryBackend
 from tests.stores.contract import World
 from tests.stores.test_canonical import SqlWorld

@@ -16,7 +16,7 @@ import trio
 import awa_trio as awa
 from awa_trio._core.codec import Codec
 from awa_trio._core.job import PreparedInsert
-from awa_trio._store.memory import MemoryStore
+from awa_trio._store.memory.working import MemoryStore
 
 from .rig import Next, Rig, Work
 

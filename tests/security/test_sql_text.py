@@ -26,9 +26,9 @@ STATEMENTS = {
     "_pg/migrate.py:Schema.migrate": "the files of migrations and functions; a number of ours",
     "_pg/server.py:DevServer.create_database": "CREATE takes no parameters: sql.Identifier",
     "_pg/server.py:DevServer.drop_database": "likewise",
-    "_store/sql.py:SqlStore._rows": "what its callers give it, who are listed themselves",
-    "_store/sql.py:SqlStore._value": "likewise",
-    "_store/sql.py:SqlStore.enqueue": "one of two constants, and its parameters: `insertion`",
+    "_store/sql/working.py:SqlStore._rows": "what its callers give it, who are listed themselves",
+    "_store/sql/working.py:SqlStore._value": "likewise",
+    "_store/sql/working.py:SqlStore.enqueue": "one of two constants, and its parameters: `insertion`",
     "testing/fixtures.py:create_database": "CREATE takes no parameters: sql.Identifier",
     "testing/fixtures.py:drop_database": "likewise",
     "testing/fixtures.py:awa_template": "the files of migrations and functions",
@@ -40,7 +40,7 @@ MADE = {
     "_pg/migrate.py:Schema._statements": "the name of a schema, ours, and a number of ours",
     "_pg/migrate.py:Schema.engine_of": "likewise",
     "_pg/migrate.py:Schema.migrate": "likewise",
-    "_store/sql.py:call": "the name of a function, ours, and numbers",
+    "_store/sql/working.py:call": "the name of a function, ours, and numbers",
     "_store/texts.py:_pieces": "the names of a function and of its parameters, ours, and types",
     "_pg/migrate.py:Schema.varied": "a pattern, which is looked for in files of ours",
     "_app/schema.py:read_status": "a message",
@@ -116,7 +116,8 @@ def found(what: object) -> set[str]:
     return {
         f"{path.relative_to(ROOT)}:{name}"
         for path in ROOT.rglob("*.py")
-        if path.name != "memory.py"  # Its methods have the names; it has no database.
+        if "memory"
+        not in path.relative_to(ROOT).parts  # Its methods have the names; it has no database.
         for name in what(path)
     }
 

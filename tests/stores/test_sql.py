@@ -12,7 +12,7 @@ import pytest
 
 import awa_trio
 from awa_trio._app.schema import RENAMED
-from awa_trio._store import sql as thin
+from awa_trio._store.sql import working as thin
 
 FOLDER = Path(awa_trio.__file__).parent / "_store" / "canonical"
 SEGMENTED = FOLDER.parent / "segmented"
@@ -152,7 +152,7 @@ def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[st
 
 def test_no_sql_is_built_from_values() -> None:
     """Statements in the store are constants; values travel as parameters."""
-    for path in (FOLDER.parent).glob("*.py"):
+    for path in FOLDER.parent.rglob("*.py"):
         text = path.read_text()
         assert not re.search(
             r'f"[^"]*\b(SELECT|INSERT|UPDATE|DELETE)\b(?!.*awa\.\{function\})', text

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 import anyio
 import attrs
 
-from .._core.activity import Figures, Latency, percentiles
-from .._core.errors import ConfigurationError
-from .._core.explaining import Facts
-from .._core.history import History, Step, history
-from .._core.instants import count
-from .._core.job import (
+from ..._core.activity import Figures, Latency, percentiles
+from ..._core.errors import ConfigurationError
+from ..._core.explaining import Facts
+from ..._core.history import History, Step, history
+from ..._core.instants import count
+from ..._core.job import (
     HELD,
     WAITING,
     JobDetails,
@@ -32,15 +32,15 @@ from .._core.job import (
     PreparedInsert,
     holds,
 )
-from .._core.outcome import Lost
-from .._core.plan import Plan
-from .._core.queues import QueueStatus
-from .._core.request import Replacements
-from .._core.schedules import Definition, ScheduleRow
-from .._core.settings import Retention
-from .._core.workers import WorkerRow
-from .._seam.errors import Draining, Fenced, KeyTaken
-from .._seam.hearing import (
+from ..._core.outcome import Lost
+from ..._core.plan import Plan
+from ..._core.queues import QueueStatus
+from ..._core.request import Replacements
+from ..._core.schedules import Definition, ScheduleRow
+from ..._core.settings import Retention
+from ..._core.workers import WorkerRow
+from ..._seam.errors import Draining, Fenced, KeyTaken
+from ..._seam.hearing import (
     Answered,
     CutElsewhere,
     GotWork,
@@ -49,8 +49,8 @@ from .._seam.hearing import (
     Overridden,
     Reconnected,
 )
-from .._seam.protocol import Joined
-from .._seam.values import (
+from ..._seam.protocol import Joined
+from ..._seam.values import (
     STALE,
     Backlog,
     Claimed,
@@ -66,7 +66,7 @@ from .._seam.values import (
     Waited,
     Want,
 )
-from .memory_flow import QueueBook
+from .queue_book import QueueBook
 
 #: Virtual time begins at 0; this is what that is called.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,23 +18,23 @@ import anyio
 import psycopg
 from psycopg.types.numeric import Int4, Int8
 
-from .._core.activity import Figures, Latency
-from .._core.errors import ConfigurationError
-from .._core.explaining import Facts
-from .._core.history import History, Step, history
-from .._core.instants import instant
-from .._core.job import JobDetails, JobState, PreparedInsert
-from .._core.job_errors import job_errors
-from .._core.outcome import Lost
-from .._core.plan import Plan
-from .._core.queues import LIVE, QueueStatus, read_settings
-from .._core.request import Replacements
-from .._core.schedules import Definition, ScheduleRow
-from .._core.settings import QueueSettings, Retention
-from .._core.workers import WorkerRow
-from .._pg import arrays
-from .._pg.listener import Listener
-from .._seam.hearing import (
+from ..._core.activity import Figures, Latency
+from ..._core.errors import ConfigurationError
+from ..._core.explaining import Facts
+from ..._core.history import History, Step, history
+from ..._core.instants import instant
+from ..._core.job import JobDetails, JobState, PreparedInsert
+from ..._core.job_errors import job_errors
+from ..._core.outcome import Lost
+from ..._core.plan import Plan
+from ..._core.queues import LIVE, QueueStatus, read_settings
+from ..._core.request import Replacements
+from ..._core.schedules import Definition, ScheduleRow
+from ..._core.settings import QueueSettings, Retention
+from ..._core.workers import WorkerRow
+from ..._pg import arrays
+from ..._pg.listener import Listener
+from ..._seam.hearing import (
     Answered,
     CutElsewhere,
     Disconnected,
@@ -44,8 +44,8 @@ from .._seam.hearing import (
     Overridden,
     Reconnected,
 )
-from .._seam.protocol import Joined
-from .._seam.values import (
+from ..._seam.protocol import Joined
+from ..._seam.values import (
     APPLIED,
     STALE,
     Backlog,
@@ -63,10 +63,10 @@ from .._seam.values import (
     Waited,
     Want,
 )
-from .block import TransactionBlock
-from .cursors import AsyncStoreCursor
-from .failures import InLane, store_error
-from .inserts import NO_COLUMNS, columns, optional, values
+from ..block import TransactionBlock
+from ..cursors import AsyncStoreCursor
+from ..failures import InLane, store_error
+from ..inserts import NO_COLUMNS, columns, optional, values
 
 logger = logging.getLogger("awa_trio.worker")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import attrs
 
-from .._core.job import HELD, JobDetails
-from .._core.queues import LIVE, QueueStatus, overridden, read_settings
-from .._core.rates import Bucket, seconds_to, take, tokens, whole
-from .._core.settings import QueueSettings
+from ..._core.job import HELD, JobDetails
+from ..._core.queues import LIVE, QueueStatus, overridden, read_settings
+from ..._core.rates import Bucket, seconds_to, take, tokens, whole
+from ..._core.settings import QueueSettings
 
 
 @attrs.define
