@@ -18,7 +18,7 @@ from attrs import frozen
 
 import awa_trio as awa
 from awa_trio._core.plan import Plan, Transition
-from awa_trio._store.memory.working import MemoryStore
+from awa_trio._store.memory.store import MemoryStore
 from awa_trio.testing import work_one
 
 from .engines import ENGINES, client_on

@@ -16,7 +16,8 @@ from .._pg.pool import Pool
 from .._pg.pooler import pooled
 from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
-from .._store.sql.working import SqlStore, SqlWorkerStore, database_identity
+from .._store.sql.joining import database_identity
+from .._store.sql.store import SqlStore, SqlWorkerStore
 from .app import App
 from .calls import in_time
 from .client import Client

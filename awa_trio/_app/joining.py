@@ -19,7 +19,7 @@ from .._core.unique import UniqueOpts
 from .._seam.values import Enqueued
 from .._store.cursors import AsyncStoreCursor, StoreCursor
 from .._store.failures import DRAINING
-from .._store.sql.working import enqueued, insertion
+from .._store.sql.producing import enqueued, insertion
 from .app import App, registry_of
 
 _Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]

@@ -14,7 +14,7 @@ from .._core.errors import ConfigurationError
 from .._core.observer import Observer
 from .._runtime.observing import listed
 from .._seam.protocol import WorkerStore
-from .._store.memory.working import MemoryStore
+from .._store.memory.store import MemoryStore
 
 
 class MemoryBackend:

@@ -24,7 +24,7 @@ from awa_trio._pg.connection_drive import Driver
 from awa_trio._pg.pool import Pool
 from awa_trio._pg.pooler import pooled
 from awa_trio._seam.protocol import WorkerStore
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 
 #: When to cut: nothing is sent yet; the server has it, and nobody has heard what it did; the
 #: answer is here, and nobody has looked at it.

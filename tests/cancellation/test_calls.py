@@ -22,7 +22,7 @@ from awa_trio._core.schedules import Definition
 from awa_trio._pg.pool import Pool
 from awa_trio._seam.protocol import WorkerStore
 from awa_trio._seam.values import Claimed, DeadLetterFilter, Wait, Want
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 from tests.stores.contract import job, plan
 
 from .cells import Next, Work

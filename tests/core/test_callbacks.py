@@ -22,7 +22,8 @@ from awa_trio._core.callbacks import (
 from awa_trio._core.job import JobDetails, JobState
 from awa_trio._core.outcome import TIMED_OUT, Resolution
 from awa_trio._core.plan import Plan, Transition
-from awa_trio._store.memory.working import EPOCH, MemoryStore
+from awa_trio._store.memory.rows import EPOCH
+from awa_trio._store.memory.store import MemoryStore
 
 S = JobState
 

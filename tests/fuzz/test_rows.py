@@ -18,7 +18,7 @@ import trio
 from attrs import frozen
 
 import awa_trio as awa
-from awa_trio._store.sql.working import CALLBACKS_CHANNEL, CUT_CHANNEL, JOBS_CHANNEL, parse
+from awa_trio._store.sql.hearing import CALLBACKS_CHANNEL, CUT_CHANNEL, JOBS_CHANNEL, parse
 
 from .nasty import text
 

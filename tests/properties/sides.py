@@ -40,7 +40,7 @@ from awa_trio._seam.values import (
     Swept,
 )
 from awa_trio._store.memory.queue_book import QueueBook
-from awa_trio._store.memory.working import EPOCH
+from awa_trio._store.memory.rows import EPOCH
 from awa_trio.testing._memory import MemoryBackend
 from tests.stores.contract import World
 from tests.stores.test_canonical import SqlWorld

@@ -16,7 +16,8 @@ from attrs import frozen
 
 import awa_trio as awa
 from awa_trio import events
-from awa_trio._store.memory.working import EPOCH, MemoryStore
+from awa_trio._store.memory.rows import EPOCH
+from awa_trio._store.memory.store import MemoryStore
 from awa_trio.testing import memory_client
 
 pytestmark = pytest.mark.virtual_time

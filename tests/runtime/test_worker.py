@@ -16,7 +16,7 @@ import trio
 import awa_trio as awa
 from awa_trio._core.codec import Codec
 from awa_trio._core.job import PreparedInsert
-from awa_trio._store.memory.working import MemoryStore
+from awa_trio._store.memory.store import MemoryStore
 
 from .rig import Next, Rig, Work
 
@@ -1016,8 +1016,8 @@ async def test_an_idle_worker_makes_less_than_a_call_a_second_if_it_hears(
 #: Those of a store that are transactions.
 CALLS = [
     name
-    for name, method in vars(MemoryStore).items()
-    if inspect.iscoroutinefunction(method) and not name.startswith("_") and name != "listen"
+    for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction)
+    if not name.startswith("_") and name != "listen"
 ]
 
 

@@ -22,7 +22,7 @@ from awa_trio import Rights
 from awa_trio._app.app import registry_of
 from awa_trio._core.schedules import Definition
 from awa_trio._seam.values import Wait, Want
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 from awa_trio.pg import TrioConnection
 from awa_trio.testing import work_one
 

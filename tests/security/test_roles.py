@@ -22,7 +22,7 @@ from awa_trio import Engine, Rights
 from awa_trio._app.connections import Opener
 from awa_trio._app.rights import PARTS
 from awa_trio._pg.pool import Pool
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 from awa_trio.pg import TrioConnection
 
 from .operations import OPERATIONS, Desk, Plain, app, outcome

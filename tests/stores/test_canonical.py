@@ -12,7 +12,7 @@ import trio
 from awa_trio._app.connections import Opener
 from awa_trio._pg.pool import Pool
 from awa_trio._seam.hearing import GotWork, News, Reconnected
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 
 from .contract import StoreContract, World
 from .flow_contract import FlowContract

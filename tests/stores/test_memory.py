@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from awa_trio._seam.hearing import News, Reconnected
-from awa_trio._store.memory.working import MemoryStore
+from awa_trio._store.memory.store import MemoryStore
 
 from .contract import StoreContract, World
 from .flow_contract import FlowContract

@@ -20,7 +20,7 @@ from awa_trio._app.connections import Opener
 from awa_trio._core.job import JobState, PreparedInsert
 from awa_trio._pg.pool import Pool
 from awa_trio._seam.values import Claimed, JobFilter, Want
-from awa_trio._store.sql.working import SqlWorkerStore
+from awa_trio._store.sql.store import SqlWorkerStore
 from awa_trio.testing.fixtures import fresh_database
 
 from .contract import job, plan

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from awa_trio._seam.values import Claimed, Passed, Want
-from awa_trio._store.sql.working import SqlStore
+from awa_trio._store.sql.store import SqlStore
 from awa_trio.pg import Pool, TrioConnection
 
 from .test_ordering_on_canonical import register

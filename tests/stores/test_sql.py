@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 import awa_trio
 from awa_trio._app.schema import RENAMED
-from awa_trio._store.sql import working as thin
+from awa_trio._store import sql
 
 FOLDER = Path(awa_trio.__file__).parent / "_store" / "canonical"
 SEGMENTED = FOLDER.parent / "segmented"
@@ -22,6 +24,14 @@ FUNCTIONS = [
     for path in sorted((folder / "functions").glob("*.sql"))
 ]
 IDS = [f"{path.parent.parent.name}/{path.stem}" for path in FUNCTIONS]
+
+#: What the classes over them send.
+STATEMENTS = {
+    value
+    for module in pkgutil.iter_modules(sql.__path__)
+    for value in vars(importlib.import_module(f"{sql.__name__}.{module.name}")).values()
+    if isinstance(value, bytes) and b"FROM awa." in value
+}
 
 
 def header(path: Path) -> str:
@@ -104,11 +114,7 @@ def test_every_name_is_qualified(path: Path) -> None:
 
 
 def test_every_function_is_called_by_the_thin_class_or_by_another() -> None:
-    called = {
-        value.decode().split("awa.")[1].split("(")[0]
-        for value in vars(thin).values()
-        if isinstance(value, bytes) and b"FROM awa." in value
-    }
+    called = {value.decode().split("awa.")[1].split("(")[0] for value in STATEMENTS}
     bodies = "".join(re.sub(r"--.*", "", path.read_text()) for path in FUNCTIONS)
     called.add("engine")  # By migrations.
     called.add("unique_key")  # By users: docs/reference/sql.md.
@@ -139,12 +145,8 @@ def test_engines_take_the_same_and_return_the_same(
 
 
 def test_the_number_of_parameters_is_the_functions(signatures: dict[str, list[str]]) -> None:
-    for value in vars(thin).values():
-        found = (
-            re.fullmatch(r"SELECT \* FROM awa\.(\w+)\((.*)\)", value.decode())
-            if isinstance(value, bytes)
-            else None
-        )
+    for value in STATEMENTS:
+        found = re.fullmatch(r"SELECT \* FROM awa\.(\w+)\((.*)\)", value.decode())
         if found:
             given = found[2].split(", ") if found[2] else []
             assert len(given) == len(signatures[found[1]]), found[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..._app.client import Client
 from ..._app.connect import PgBackend
 from ..._core.errors import ConfigurationError
-from ..._store.memory.working import MemoryStore
+from ..._store.memory.store import MemoryStore
 
 
 async def expire_leases(client: Client) -> int:

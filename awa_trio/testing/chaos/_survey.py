@@ -20,7 +20,7 @@ from ..._core.job import JobDetails, JobState
 from ..._core.registry import Task
 from ..._core.settings import QueueSettings, Retention, Timings
 from ..._runtime.worker import Worker
-from ..._store.memory.working import MemoryStore
+from ..._store.memory.store import MemoryStore
 from ._outages import cut_connections, expire_leases
 from ._points import Fault, Point
 from ._process import worker_process
