@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 import attrs
 
+from .._times import at_in_words, in_words
 from .job import WAITING, JobDetails, JobState, holds
-from .spans import at_in_words, in_words
 
 
 class Reason(enum.StrEnum):

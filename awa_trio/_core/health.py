@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import attrs
 
+from .._times import in_words
+
 #: Seconds that a heartbeat may take to come round whatever the lease: opening a connection
 #: to a server that went silent takes ten, for each address it has, and then comes a pause.
 COMES_ROUND = 60.0
@@ -73,13 +75,13 @@ def judge(
     if vitals.ended:
         fatal.append("the worker has ended")
     elif vitals.came_round > max(lease, COMES_ROUND):
-        fatal.append(f"the heartbeat has not come round for {vitals.came_round:.0f} s")
+        fatal.append(f"the heartbeat has not come round for {in_words(vitals.came_round)}")
     if vitals.stopping and not vitals.ended:
         passing.append("the worker is stopping")
     if vitals.worker_id is None and not vitals.ended:
         passing.append("the worker was presumed dead, and has not registered again")
     elif vitals.answered > silence and not vitals.ended:
-        passing.append(f"the database has not answered for {vitals.answered:.0f} s")
+        passing.append(f"the database has not answered for {in_words(vitals.answered)}")
     return WorkerHealth(
         live=not fatal,
         ready=not fatal and not passing,

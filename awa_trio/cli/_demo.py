@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .._times import measured
 from ..demo import Progress as DemoProgress
 from ..demo import Summary, run_demo
 from ._options import Json
@@ -104,7 +105,7 @@ def _print(summary: Summary) -> None:
     say("")
     say(
         f"{summary.files} files in {summary.scans} jobs led to {len(summary.rows)} distinct modules,"
-        f" {sum(summary.modules.values()):,} bytes, in {summary.seconds:.1f} s"
+        f" {sum(summary.modules.values()):,} bytes, in {measured(summary.seconds)}"
     )
     if summary.killed:
         say(

@@ -24,6 +24,7 @@ from .. import (
     StoragePart,
     TimelineEntry,
     UndecodableArgs,
+    _times,
 )
 
 
@@ -354,19 +355,7 @@ def when(instant: datetime | None) -> str | None:
 
 def ago(instant: datetime | None) -> str:
     """Return an instant as people say it: how long ago, or in how long."""
-    return "" if instant is None else span((datetime.now(UTC) - instant).total_seconds())
-
-
-def span(seconds: float) -> str:
-    """Return how long ago something was, or in how long it will be, as people say it."""
-    size = abs(seconds)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if size >= length:
-            amount = f"{size / length:.0f} {unit}"
-            break
-    else:
-        amount = f"{size:.0f} s"
-    return f"{amount} ago" if seconds >= 0 else f"in {amount}"
+    return "" if instant is None else _times.ago((datetime.now(UTC) - instant).total_seconds())
 
 
 def _progress(job: JobDetails) -> str:

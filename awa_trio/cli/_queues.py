@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from .. import Client, ConfigurationError, JobState, QueueStatus, Rate
+from .._times import measured
 from ._errors import UsageError
 from ._many import each
 from ._options import Dsn, Json, connect_once
@@ -223,7 +224,7 @@ def _print_table(found: Sequence[QueueStatus]) -> None:
                 cell(queue.name),
                 _said_of(queue),
                 *(f"{queue.counts[JobState(state)]:,}" for state in states),
-                "" if queue.oldest is None else f"{queue.oldest:,.0f} s",
+                "" if queue.oldest is None else measured(queue.oldest),
             )
             for queue in found
         ],

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from .. import Activity, Backlog, Client, DatabaseUnavailable, JobDetails, Latency, WorkerRow
+from .._times import measured
 from ._options import Dsn, Json, connect_once
 from ._output import (
     ago,
@@ -241,16 +242,10 @@ def _failure(job: JobDetails) -> Text:
 
 
 def _age(backlog: Backlog) -> str:
-    return "" if backlog.oldest is None else _short(backlog.oldest)
+    return "" if backlog.oldest is None else measured(backlog.oldest)
 
 
 def _took(latency: Latency | None) -> str:
     if latency is None:
         return "-"
-    return f"{_short(latency.p50)} median, {_short(latency.p99)} p99"
-
-
-def _short(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:,.0f} min"
+    return f"{measured(latency.p50)} median, {measured(latency.p99)} p99"

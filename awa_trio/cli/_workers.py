@@ -9,9 +9,9 @@ from cyclopts import App
 from rich.table import Table
 from rich.text import Text
 
-from .. import WorkerRow
+from .. import WorkerRow, _times
 from ._options import Dsn, Json, connect_once
-from ._output import ago, cell, iso, print_record, print_rows, span, table_of
+from ._output import ago, cell, iso, print_record, print_rows, table_of
 
 workers = App(name="workers", help="See who runs the jobs.")
 
@@ -61,7 +61,7 @@ def workers_table(found: Sequence[WorkerRow], *, brief: bool = False) -> Table:
             _state(worker),
             str(worker.running),
             str(worker.waiting),
-            span(worker.silent),
+            _times.ago(worker.silent),
             ago(worker.started_at),
             _names(worker.queues),
             ", ".join(worker.duties),

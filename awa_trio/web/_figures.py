@@ -14,8 +14,9 @@ import attrs
 from markupsafe import Markup
 
 from .. import Activity, Client, History, JobDetails, JobState, Latency, QueueStatus
+from .._times import measured
 from ._plots import Point, bars, lines, nice_top
-from ._words import MOST_COUNTED, duration
+from ._words import MOST_COUNTED
 
 #: Seconds of one step of the plots, and how many there are: ten minutes.
 STEP = 5.0
@@ -112,7 +113,7 @@ async def look(client: Client, track: Track) -> Seen:
     return Seen(
         activity.completed_per_second,
         activity.failed_per_second,
-        f"in the last {duration(activity.seconds)}",
+        f"in the last {measured(activity.seconds)}",
         sum(due),
         any(number >= MOST_COUNTED for number in due),
         max(ages, default=None),

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .. import DeadLetterReason, JobDetails, JobState, __version__
+from .. import DeadLetterReason, JobDetails, JobState, __version__, _times
 from . import _words
 from ._requests import Visitor
 
@@ -65,7 +65,7 @@ def _environment() -> Environment:
     made.filters.update(
         ago=_words.ago,
         exact=_words.exact,
-        duration=_words.duration,
+        duration=_times.measured,
         count=_words.count,
         rate=_words.rate,
         pretty=_words.pretty,
@@ -73,7 +73,7 @@ def _environment() -> Environment:
         headline=_words.headline,
         first_line=_words.first_line,
         sentence=_words.sentence,
-        how_long_ago=_words.how_long_ago,
+        how_long_ago=_times.ago,
         segment=lambda text: quote(str(text), safe=""),
         query=query,
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import Rate
+from .. import Rate, _times
 
 #: What a browser obeys instead of showing, or cannot be sent: controls but for tab and
 #: newline, what reverses the direction of text, and halves of surrogate pairs.
@@ -21,8 +21,6 @@ MOST_SHOWN = 100_000
 
 #: How far counts are made.
 MOST_COUNTED = 10_000
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 #: As the recorder of errors writes the first line, if it is an exception's, and its frames.
 _TYPE = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::|$)")
@@ -48,41 +46,16 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as people say it: ``84 ms``, ``3.2 s``, ``5 min``."""
-    size = abs(seconds)
-    if size < 0.00005:
-        return "0 ms"
-    if size < 0.9995:
-        return f"{size * 1000:.1f} ms" if size < 0.00995 else f"{size * 1000:.0f} ms"
-    if size < 9.95:
-        return f"{size:.1f} s"
-    if size < 120:
-        return f"{size:.0f} s"
-    for length, unit in _UNITS:
-        if size >= 2 * length:
-            return f"{size / length:.0f} {unit}"
-    raise AssertionError(size)
-
-
 def ago(instant: datetime | None, now: datetime | None = None) -> str:
     """Return an instant as people say it: how long ago, or in how long."""
     if instant is None:
         return ""
-    return how_long_ago(((now or datetime.now(UTC)) - instant).total_seconds())
-
-
-def _whole(seconds: float) -> str:
-    """A duration to the second: it was so when the page was made."""
-    size = abs(seconds)
-    return duration(round(size)) if size >= 9.5 else f"{size:.0f} s"
+    return _times.ago(((now or datetime.now(UTC)) - instant).total_seconds())
 
 
 def exact(instant: datetime | None) -> str:
     """Return an instant to the second, in UTC."""
-    if instant is None:
-        return ""
-    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return "" if instant is None else _times.exact(instant)
 
 
 def count(number: int, most: int | None = MOST_COUNTED) -> str:
@@ -144,13 +117,6 @@ def first_line(text: str, most: int = 200) -> str:
 def sentence(text: str) -> str:
     """Begin with a capital."""
     return text[:1].upper() + text[1:]
-
-
-def how_long_ago(seconds: float) -> str:
-    """Return how long ago something was, or if negative, in how long it will be: ``5 s ago``."""
-    if abs(seconds) < 1:
-        return "just now"
-    return f"{_whole(seconds)} ago" if seconds > 0 else f"in {_whole(seconds)}"
 
 
 def setting(value: object) -> str:
