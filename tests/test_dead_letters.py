@@ -93,8 +93,8 @@ async def test_they_are_the_jobs_that_failed_newest_first(client: awa.Client) ->
         ({"kind": "\0"}, ValueError, r"kind: U\+0000"),
         ({"queue": 5}, TypeError, "queue: give a str, not int"),
         ({"reason": 5}, ValueError, "reason: there is no reason 5; there are terminal_error"),
-        ({"before_id": "5"}, TypeError, "before_id: give an int, not str"),
-        ({"limit": "x"}, TypeError, "limit: give an int, not str"),
+        ({"before_id": "5"}, TypeError, "before_id: give a whole number from 1 on, not str"),
+        ({"limit": "x"}, TypeError, "limit: give a whole number from 1 to .*, not str"),
         ({"limit": 0}, ValueError, "limit: give a whole number from 1"),
     ],
 )

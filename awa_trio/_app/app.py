@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Unpack, final, overload
 
 import attrs
 
+from .._core.arguments import check_seconds
 from .._core.backoff import Backoff
 from .._core.codec import Codec
 from .._core.cron import MissedFires, Policy, Rule, every
@@ -25,7 +26,7 @@ from .._core.rates import Rate
 from .._core.registry import Registry, Task
 from .._core.request import EnqueueOptions, KindDefaults, check_queue
 from .._core.resources import Scope
-from .._core.settings import QueueSettings
+from .._core.settings import MAX_SECONDS, QueueSettings
 from .scheduling import policy_of, schedule_of
 from .signatures import asked_by, resource_of, written
 
@@ -117,7 +118,13 @@ class App:
             asked = asked_by(handler, args, local_names)
             name = _default_kind(asked.args_type, handler) if kind is None else kind
             if deadline is not None:
-                QueueSettings(deadline=deadline)  # the same range
+                check_seconds(
+                    "deadline",
+                    deadline,
+                    most=MAX_SECONDS,
+                    error=ConfigurationError,
+                    wrong_type=ConfigurationError,
+                )
             if backoff is not None and not callable(backoff):
                 raise ConfigurationError(
                     f"backoff={backoff!r}: give a function from the number of the attempt that"

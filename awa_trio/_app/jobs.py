@@ -16,6 +16,7 @@ from .._core.job import JobDetails, JobState
 from .._core.outcome import CancelRequested, Requested, RetryRequested
 from .._core.timeline import TimelineEntry, timeline
 from .._core.unique import UniqueOpts
+from .._counts import MOST_COUNTED
 from .._seam.protocol import Store
 from .._seam.values import JobFilter
 from .app import App
@@ -27,9 +28,6 @@ from .moving import Mover
 #: Jobs that are looked at to either side of each moment at which a job was settled, for its
 #: follow-ups: what a busy database inserts in a quarter of a second.
 NEAR = 5_000
-
-#: Jobs that are counted ahead of one.
-AHEAD = 10_000
 
 
 #: Jobs in one transaction of a bulk operation: it holds their locks.
@@ -156,7 +154,7 @@ class Jobs:
         """
         check_job_id(job_id)
         with public_errors("explaining a job"):
-            facts = await self._store.facts(job_id, AHEAD)
+            facts = await self._store.facts(job_id, MOST_COUNTED)
         if facts is None:
             raise JobNotFound(job_id)
         return explain(facts)

@@ -8,7 +8,6 @@ import anyio
 
 from .._core.arguments import check_whole
 from .._core.queues import (
-    MOST_COUNTED,
     OVERRIDABLE,
     QueueOverrides,
     QueueStatus,
@@ -16,6 +15,7 @@ from .._core.queues import (
     check_overrides,
 )
 from .._core.request import check_queue
+from .._counts import MOST_COUNTED
 from .._seam.protocol import Store
 from .calls import public_errors
 from .depth import LOOKS, Depths

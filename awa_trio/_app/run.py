@@ -93,7 +93,7 @@ async def run_worker(
     require_trio("run_worker")
     check_type("app", app, App, "an")
     check_type("client", client, Client)
-    check_seconds("grace", grace, ConfigurationError)
+    check_seconds("grace", grace, error=ConfigurationError)
     check_whole("max_waiting", max_waiting, error=ConfigurationError)
     if max_workers is not None:
         check_whole("max_workers", max_workers, most=MAX_WORKERS, error=ConfigurationError)

@@ -10,10 +10,10 @@ from typing import Any
 
 import attrs
 
-from .._core.arguments import check_string, check_whole
+from .._core.arguments import check_seconds, check_string, check_whole
 from .._core.cron import MissedFires, Policy, Rule
 from .._core.errors import ConfigurationError, InvalidRequest, UnknownKind
-from .._core.jsontext import name_of, shown
+from .._core.jsontext import name_of
 from .._core.naming import name_of_function
 from .._core.registry import Registry, Task
 from .._core.request import MAX_NAME, OPTION_NAMES, EnqueueRequest, make_template
@@ -43,13 +43,8 @@ def policy_of(missed: object, catch_up: object, tolerance: object) -> Policy:
         raise ConfigurationError(str(error)) from None
     check_whole("catch_up", catch_up, most=MOST_CAUGHT_UP, error=ConfigurationError)
     assert isinstance(catch_up, int)
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
-        raise TypeError(f"tolerance: give seconds, as a number, not {name_of(tolerance)}")
-    if not 0 <= tolerance <= MAX_SECONDS:
-        raise ConfigurationError(
-            f"tolerance: give 0 to {MAX_SECONDS:,.0f} seconds, not {shown(tolerance)}"
-        )
-    return Policy(known, catch_up, timedelta(seconds=tolerance))
+    late = check_seconds("tolerance", tolerance, most=MAX_SECONDS, error=ConfigurationError)
+    return Policy(known, catch_up, timedelta(seconds=late))
 
 
 def schedule_of(

@@ -10,9 +10,11 @@ from typing import final
 import attrs
 
 from .._core.activity import Latency
+from .._core.arguments import check_seconds
 from .._core.history import History
 from .._core.job import JobDetails
 from .._core.workers import WorkerRow
+from .._counts import MOST_COUNTED
 from .._seam.protocol import Store
 from .._seam.values import Backlog
 from .calls import public_errors
@@ -25,9 +27,6 @@ LOOKED_AT = 5_000
 
 #: The same, where plots are made of them: ten minutes at 33 a second.
 LOOKED_BACK_AT = 20_000
-
-#: Jobs that are due and are counted, of each queue.
-DEPTH = 10_000
 
 #: Seconds that `Client.activity` may look back.
 LONGEST = 3_600.0
@@ -107,12 +106,12 @@ async def read_activity(store: Store, seconds: float) -> Activity:
       TypeError: they are no number.
       DatabaseUnavailable: PostgreSQL could not be reached.
     """
-    _check_seconds("seconds", seconds, LONGEST)
+    check_seconds("seconds", seconds, most=LONGEST, positive=True)
     with public_errors("reading what has happened"):
         found = await store.activity(seconds, LOOKED_AT)
         backlogs: Sequence[Backlog] = ()
         if found.queues:
-            backlogs = await store.backlogs(found.queues, DEPTH)
+            backlogs = await store.backlogs(found.queues, MOST_COUNTED)
         failures: Sequence[JobDetails] = ()
         if found.failures:
             failures = await store.get(found.failures)
@@ -139,16 +138,7 @@ async def read_history(store: Store, seconds: float, step: float) -> History:
       TypeError: they are no numbers.
       DatabaseUnavailable: PostgreSQL could not be reached.
     """
-    _check_seconds("seconds", seconds, LONGEST)
-    _check_seconds("step", step, LONGEST)
-    if step < 1:
-        raise ValueError("step: give at least 1")
+    check_seconds("seconds", seconds, most=LONGEST, positive=True)
+    check_seconds("step", step, 1, LONGEST)
     with public_errors("reading what has happened"):
         return await store.history(seconds, step, LOOKED_BACK_AT)
-
-
-def _check_seconds(name: str, seconds: object, most: float) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name}: give a number, not {type(seconds).__name__}")
-    if not 0 < seconds <= most:
-        raise ValueError(f"{name}: give more than 0 and at most {most:,.0f}")

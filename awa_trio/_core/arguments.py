@@ -9,6 +9,8 @@ Elsewhere: what is enqueued, `request`; settings, `settings`.
 
 from __future__ import annotations
 
+import math
+
 from .jsontext import MAX_INT, Misfit, check_text, name_of, shown
 
 #: What PostgreSQL's ``int`` holds.
@@ -32,35 +34,76 @@ def check_whole(
     value: object,
     least: int = 1,
     most: int = MAX_INT,
+    *,
+    instead: str = "",
     error: type[Exception] = ValueError,
+    wrong_type: type[Exception] = TypeError,
 ) -> None:
     """Refuse what is not a whole number in a range.
 
+    Args:
+      parameter: what the message calls it.
+      value: what was given.
+      least: the least it may be.
+      most: the most it may be.
+      instead: what else may be given, as in ``" or None for no limit"``.
+      error: what is raised for an int that will not do.
+      wrong_type: what is raised for anything else.
+
     Raises:
-      TypeError: it is no int.
+      TypeError: it is no int; or ``wrong_type``.
       ValueError: it is out of the range; or ``error``.
     """
-    check_type(parameter, value, int, "an")
-    assert isinstance(value, int)
-    if not least <= value <= most:
-        raise error(
-            f"{parameter}: give a whole number from {least:,} to {most:,}, not {shown(value)}"
-        )
+    refused, given = error, shown
+    if isinstance(value, bool) or not isinstance(value, int):
+        refused, given = wrong_type, name_of
+    elif least <= value <= most:
+        return
+    bounds = f"{least:,} on" if most == MAX_INT else f"{least:,} to {most:,}"
+    raise refused(
+        f"{parameter}: give a whole number from {bounds}{instead}, not {given(value)}"
+    )
 
 
-def check_seconds(parameter: str, value: object, error: type[Exception] = ValueError) -> None:
-    """Refuse what is not a number of seconds, from 0 to infinity.
+def check_seconds(
+    parameter: str,
+    value: object,
+    least: float = 0.0,
+    most: float = math.inf,
+    *,
+    positive: bool = False,
+    instead: str = "",
+    error: type[Exception] = ValueError,
+    wrong_type: type[Exception] = TypeError,
+) -> float:
+    """Return a number of seconds in a range; refuse what is none.
+
+    Args:
+      parameter: what the message calls it.
+      value: what was given.
+      least: the least it may be.
+      most: the most it may be; by default it may be infinite.
+      positive: whether it must be more than the least.
+      instead: what else may be given, as in ``" or a timedelta"``.
+      error: what is raised for a number that will not do.
+      wrong_type: what is raised for anything else.
 
     Raises:
-      TypeError: it is no number.
-      ValueError: it is negative, or not a number after all; or ``error``.
+      TypeError: it is no number; or ``wrong_type``.
+      ValueError: it is out of the range, or not a number after all; or ``error``.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{parameter}: give seconds, as a number, not {name_of(value)}")
-    if not value >= 0:
-        raise error(f"{parameter}: give at least 0 seconds, not {shown(value)}")
+        raise wrong_type(
+            f"{parameter}: give seconds, as a number{instead}, not {name_of(value)}"
+        )
+    if not least <= value <= most or (positive and value == least):
+        if positive:
+            bounds = f"more than {least:g} and at most {most:,.0f}"
+        else:
+            bounds = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:,.0f}"
+        raise error(f"{parameter}: give {bounds} seconds{instead}, not {shown(value)}")
     try:
-        float(value)
+        return float(value)
     except OverflowError:
         raise error(f"{parameter}: so many seconds are for ever; give math.inf") from None
 

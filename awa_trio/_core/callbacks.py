@@ -17,6 +17,7 @@ from typing import Any, final
 
 import attrs
 
+from .arguments import check_seconds
 from .codec import Codec
 from .errors import (
     CallbackAlreadyResolved,
@@ -26,7 +27,7 @@ from .errors import (
     InvalidTransition,
 )
 from .job import JobDetails, JobState
-from .jsontext import compact, shown, utf8_size
+from .jsontext import compact, utf8_size
 from .outcome import TIMED_OUT, Resolution
 from .plan import Plan
 
@@ -65,16 +66,14 @@ def check_timeout(seconds: object) -> float:
     Raises:
       CallbackInvalid: it is not 1 second to 1 year.
     """
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not LEAST_TIMEOUT <= seconds <= MOST_TIMEOUT
-    ):
-        raise CallbackInvalid(
-            f"timeout={shown(seconds)}: give seconds, from {LEAST_TIMEOUT:g} to"
-            f" {MOST_TIMEOUT:.0f} (a year); a callback never waits for ever"
-        )
-    return float(seconds)
+    return check_seconds(
+        "timeout",
+        seconds,
+        LEAST_TIMEOUT,
+        MOST_TIMEOUT,
+        error=CallbackInvalid,
+        wrong_type=CallbackInvalid,
+    )
 
 
 def encode_payload(payload: object, codec: Codec) -> bytes:

@@ -29,9 +29,8 @@ from zoneinfo import ZoneInfo
 import attrs
 from cronsim import CronSim
 
-from .arguments import check_string
+from .arguments import check_seconds, check_string
 from .errors import ConfigurationError
-from .jsontext import name_of
 from .settings import MAX_SECONDS
 
 SECOND = timedelta(seconds=1)
@@ -375,12 +374,11 @@ def every(period: object) -> Every:
       ConfigurationError: it is out of its range.
       TypeError: it is neither.
     """
-    if isinstance(period, bool) or not isinstance(period, (int, float, timedelta)):
-        raise TypeError(f"period: give seconds, or a timedelta, not {name_of(period)}")
     seconds = period.total_seconds() if isinstance(period, timedelta) else period
-    if not 1 <= seconds <= MAX_SECONDS:
-        raise ConfigurationError(f"period: give 1 second to {MAX_SECONDS:,.0f}, a year")
-    return Every(period if isinstance(period, timedelta) else timedelta(seconds=period))
+    checked = check_seconds(
+        "period", seconds, 1, MAX_SECONDS, instead=" or a timedelta", error=ConfigurationError
+    )
+    return Every(period if isinstance(period, timedelta) else timedelta(seconds=checked))
 
 
 def read_rule(text: str, timezone: str | None) -> Rule | None:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import attrs
 
+from .._counts import MOST_COUNTED
 from .._times import at_in_words, in_words
 from .job import WAITING, JobDetails, JobState, holds
 
@@ -83,7 +84,7 @@ class Facts:
     """Another job that holds its unique key."""
     ahead: int = 0
     """Jobs of its queue, kind and priority that are due and before it."""
-    most: int = 10_000
+    most: int = MOST_COUNTED
     """At which number counting those ended."""
     room_in: float | None = 0.0
     """Seconds until the rate of its queue allows a start; None while that is paused."""

@@ -23,9 +23,6 @@ LIVE = (
     JobState.WAITING_EXTERNAL,
 )
 
-#: Jobs of each state that are counted, at most, for the status of a queue.
-MOST_COUNTED = 10_000
-
 
 class QueueOverrides(TypedDict, total=False):
     """Settings of a queue that hold on every worker, in place of what the app says."""

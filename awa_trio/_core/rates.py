@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from .arguments import check_whole
 from .errors import ConfigurationError
 from .jsontext import shown
 
@@ -55,7 +56,13 @@ class Rate:
             )
         if burst is None:
             burst = max(1, math.floor(count / per / 10 + HAIR))
-        _check_whole(burst)
+        check_whole(
+            "Rate.burst",
+            burst,
+            most=int(MOST_COUNT),
+            error=ConfigurationError,
+            wrong_type=ConfigurationError,
+        )
         self.__attrs_init__(float(count), float(per), burst)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
@@ -73,17 +80,10 @@ class Rate:
         return cls(value["count"], per=value["per"], burst=int(value["burst"]))
 
 
-def _check_whole(burst: object) -> None:
-    if isinstance(burst, bool) or not isinstance(burst, int) or not 1 <= burst <= MOST_COUNT:
-        raise ConfigurationError(
-            f"Rate(burst={shown(burst)}): give a whole number from 1 to {MOST_COUNT:,.0f}"
-        )
-
-
 def _check(name: str, value: object, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
         raise ConfigurationError(
-            f"Rate({name}={shown(value)}): give a number above 0, of at most {most:,.0f}"
+            f"Rate.{name}: give a number above 0, of at most {most:,.0f}, not {shown(value)}"
         )
 
 

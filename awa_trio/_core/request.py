@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import attrs
 
+from .arguments import check_seconds, check_whole
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest
 from .job import PreparedInsert
-from .jsontext import Misfit, check_text, name_of, read, shown, utf8_size
+from .jsontext import Misfit, check_text, name_of, read, utf8_size
 from .kinds import kind_of
 from .settings import MAX_SECONDS
 from .shapes import shortened
@@ -47,6 +49,10 @@ RESERVED_PREFIX = "awa:"
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 2
 DEFAULT_MAX_ATTEMPTS = 25
+
+#: Whatever is wrong with an option, its type or its size, is wrong with the request.
+_check_whole = partial(check_whole, error=InvalidRequest, wrong_type=InvalidRequest)
+_check_seconds = partial(check_seconds, error=InvalidRequest, wrong_type=InvalidRequest)
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -289,7 +295,7 @@ def make_template(
         unique_states=0 if opts is None else opts.states,
         ordering_key=ordering_key,
         limit_key=limit_key,
-        deadline=None if request.deadline is None else _deadline(request.deadline),
+        deadline=_deadline(request.deadline),
         size=size,
     )
     return Template(job, opts, defaults.args_type)
@@ -434,11 +440,10 @@ def _tags(tags: object) -> tuple[str, ...]:
 
 
 def _whole(option: str, value: object, allowed: range) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-        given = shown(value) if type(value) is int else name_of(value)
-        raise InvalidRequest(
-            f"{option}: give a whole number from {allowed[0]} to {allowed[-1]}, not {given}"
-        )
+    if type(value) is int and value in allowed:
+        return value
+    _check_whole(option, value, allowed[0], allowed[-1])
+    assert isinstance(value, int)
     return int(value)
 
 
@@ -457,11 +462,8 @@ def _instant(value: object) -> datetime:
     return datetime.combine(utc.date(), utc.time(), UTC)
 
 
-def _deadline(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidRequest(f"deadline: give seconds as a number, not {name_of(value)}")
-    if not 0 <= value <= MAX_SECONDS:
-        raise InvalidRequest(
-            f"deadline: give 0 to {MAX_SECONDS:,.0f} seconds, a year; 0 for no limit"
-        )
-    return float(value)
+def _deadline(value: object) -> float | None:
+    if value is None:
+        return None
+    instead = ", with 0 for no limit"
+    return _check_seconds("deadline", value, most=MAX_SECONDS, instead=instead)

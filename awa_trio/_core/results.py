@@ -6,7 +6,7 @@ from typing import TypeAlias, final
 
 import attrs
 
-from .jsontext import shown
+from .arguments import check_seconds
 
 #: A century. Longer delays are slips of a unit, and the database's calendar ends.
 MAX_DELAY = 100 * 365.25 * 86_400
@@ -35,16 +35,6 @@ class ControlFlow(Exception):
         return hash((type(self), self.args))
 
 
-def _delay(name: str, seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name} takes seconds as a number, not {type(seconds).__name__}")
-    if not 0 <= seconds <= MAX_DELAY:
-        raise ValueError(
-            f"{name}({shown(seconds)}): the delay must be 0 to {MAX_DELAY:.0f} seconds"
-        )
-    return float(seconds)
-
-
 @final
 class RetryAfter(ControlFlow):
     """This attempt failed; run again after ``seconds``. Uses up an attempt.
@@ -61,7 +51,7 @@ class RetryAfter(ControlFlow):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.seconds = _delay("RetryAfter", seconds)
+        self.seconds = check_seconds("RetryAfter", seconds, most=MAX_DELAY)
 
 
 @final
@@ -78,7 +68,7 @@ class Snooze(ControlFlow):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.seconds = _delay("Snooze", seconds)
+        self.seconds = check_seconds("Snooze", seconds, most=MAX_DELAY)
 
 
 @final

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, cast
 
 import attrs
 
+from .arguments import check_seconds, check_whole
 from .errors import ConfigurationError
 from .jsontext import shown
 from .rates import Rate
@@ -21,6 +23,14 @@ MAX_RETENTION = 1e9
 #: that holds, in memory: a few kilobytes at the least.
 MAX_WAITING = 10_000
 
+#: Whatever is wrong with a setting, its type or its size, is wrong with the configuration.
+_check_whole = partial(check_whole, error=ConfigurationError, wrong_type=ConfigurationError)
+_check_seconds = partial(check_seconds, error=ConfigurationError, wrong_type=ConfigurationError)
+
+
+def _named(instance: object, attribute: attrs.Attribute[Any]) -> str:
+    return f"{type(instance).__name__}.{attribute.name}"
+
 
 def _seconds(
     *,
@@ -30,40 +40,26 @@ def _seconds(
     allow_infinite: bool = False,
 ) -> float:  # a field; typed as its value, as attrs does
     def check(instance: object, attribute: attrs.Attribute[float], value: object) -> None:
-        name = f"{type(instance).__name__}({attribute.name}={shown(value)})"
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigurationError(f"{name}: give seconds, as a number")
         if allow_infinite and value == math.inf:
             return
-        if not least <= value <= most:
-            raise ConfigurationError(
-                f"{name}: give {least:g} to {most:,.0f} seconds"
-                + (", or math.inf" if allow_infinite else "")
-            )
+        instead = " or math.inf" if allow_infinite else ""
+        _check_seconds(_named(instance, attribute), value, least, most, instead=instead)
 
     return attrs.field(default=default, validator=check, kw_only=True)
 
 
 def _count(*, default: int, least: int, most: int) -> int:
     def check(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ConfigurationError(
-                f"{type(instance).__name__}({attribute.name}={shown(value)}):"
-                f" give a whole number from {least} to {most:,}"
-            )
+        _check_whole(_named(instance, attribute), value, least, most)
 
     return attrs.field(default=default, validator=check, kw_only=True)
 
 
 def _count_or_none(*, most: int) -> int | None:
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if value is None:
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise ConfigurationError(
-                f"{type(instance).__name__}({attribute.name}={shown(value)}):"
-                f" give a whole number from 1 to {most:,}, or None for no limit"
-            )
+        if value is not None:
+            instead = " or None for no limit"
+            _check_whole(_named(instance, attribute), value, 1, most, instead=instead)
 
     return cast("int | None", attrs.field(default=None, validator=check, kw_only=True))
 
@@ -76,15 +72,15 @@ def _to_rate(value: Any) -> Any:
 def _check_rate(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, Rate):
         raise ConfigurationError(
-            f"{type(instance).__name__}({attribute.name}={shown(value)}):"
-            " give awa.Rate(count, per=seconds), a number of starts a second, or None for no limit"
+            f"{_named(instance, attribute)}: give awa.Rate(count, per=seconds), a number of"
+            f" starts a second, or None for no limit, not {shown(value)}"
         )
 
 
 def _check_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(
-            f"{type(instance).__name__}({attribute.name}={shown(value)}): give True or False"
+            f"{_named(instance, attribute)}: give True or False, not {shown(value)}"
         )
 
 

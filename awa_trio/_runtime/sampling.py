@@ -12,15 +12,13 @@ import trio
 
 from .._core.events import QueueSample, Sampled
 from .._core.settings import Timings
+from .._counts import MOST_COUNTED
 from .._seam.protocol import Inspecting
 from .dispatch import Dispatcher
 from .finalize import Finalizer
 from .ledger import Ledger
 from .life import Life
 from .observing import Observers
-
-#: Jobs counted in one queue: whoever waits behind so many does not care how many more.
-MOST_DUE = 10_000
 
 
 class Sampler:
@@ -67,7 +65,7 @@ class Sampler:
     async def _sample(self, worker_id: int) -> Sampled:
         slots = self._dispatcher.slots()
         with trio.fail_after(self._timings.call_timeout):
-            backlogs = await self._store.backlogs([one.queue for one in slots], MOST_DUE)
+            backlogs = await self._store.backlogs([one.queue for one in slots], MOST_COUNTED)
         return Sampled(
             worker_id,
             tuple(

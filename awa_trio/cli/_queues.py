@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from .. import Client, ConfigurationError, JobState, QueueStatus, Rate
+from .._counts import counted
 from .._times import measured
 from ._errors import UsageError
 from ._many import each
@@ -223,7 +224,7 @@ def _print_table(found: Sequence[QueueStatus]) -> None:
             (
                 cell(queue.name),
                 _said_of(queue),
-                *(f"{queue.counts[JobState(state)]:,}" for state in states),
+                *(counted(queue.counts[JobState(state)]) for state in states),
                 "" if queue.oldest is None else measured(queue.oldest),
             )
             for queue in found

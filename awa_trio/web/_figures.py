@@ -14,9 +14,9 @@ import attrs
 from markupsafe import Markup
 
 from .. import Activity, Client, History, JobDetails, JobState, Latency, QueueStatus
+from .._counts import MOST_COUNTED
 from .._times import measured
 from ._plots import Point, bars, lines, nice_top
-from ._words import MOST_COUNTED
 
 #: Seconds of one step of the plots, and how many there are: ten minutes.
 STEP = 5.0

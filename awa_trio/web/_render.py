@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .. import DeadLetterReason, JobDetails, JobState, __version__, _times
+from .. import DeadLetterReason, JobDetails, JobState, __version__, _counts, _times
 from . import _words
 from ._requests import Visitor
 
@@ -66,7 +66,7 @@ def _environment() -> Environment:
         ago=_words.ago,
         exact=_words.exact,
         duration=_times.measured,
-        count=_words.count,
+        count=_counts.counted,
         rate=_words.rate,
         pretty=_words.pretty,
         plain=_words.plain,

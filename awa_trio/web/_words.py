@@ -19,9 +19,6 @@ _INVISIBLE = re.compile(
 #: Characters that are shown of one value.
 MOST_SHOWN = 100_000
 
-#: How far counts are made.
-MOST_COUNTED = 10_000
-
 #: As the recorder of errors writes the first line, if it is an exception's, and its frames.
 _TYPE = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::|$)")
 _FRAME = re.compile(r"  (\S.*:\d+) in (\S+)")
@@ -56,13 +53,6 @@ def ago(instant: datetime | None, now: datetime | None = None) -> str:
 def exact(instant: datetime | None) -> str:
     """Return an instant to the second, in UTC."""
     return "" if instant is None else _times.exact(instant)
-
-
-def count(number: int, most: int | None = MOST_COUNTED) -> str:
-    """Return a number with its thousands apart; ``10,000+`` where counting ended."""
-    if most is not None and number >= most:
-        return f"{most:,}+"
-    return f"{number:,}"
 
 
 def rate(per_second: float) -> str:

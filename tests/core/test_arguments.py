@@ -14,6 +14,11 @@ from awa_trio._core.errors import ConfigurationError
 whole = partial(check_whole, "n", most=9)
 string = partial(check_string, "s", most=3)
 seconds = partial(check_seconds, "grace")
+whole_or_none = partial(
+    whole, instead=" or None", error=ConfigurationError, wrong_type=ConfigurationError
+)
+an_hour = partial(check_seconds, "step", most=3600, positive=True)
+a_while = partial(check_seconds, "wait", least=1, most=60, instead=" or a timedelta")
 
 
 @pytest.mark.parametrize(
@@ -40,10 +45,10 @@ def test_what_is_right_passes(check: Callable[[object], None], value: object) ->
         pytest.param(
             whole, 10**5000, ValueError, "n: give a whole number from 1 to 9", id="huge"
         ),
-        (whole, True, TypeError, "n: give an int, not bool"),
-        (whole, "5", TypeError, "n: give an int, not str"),
-        (whole, None, TypeError, "n: give an int, not None"),
-        (whole, 1.0, TypeError, "n: give an int, not float"),
+        (whole, True, TypeError, "n: give a whole number from 1 to 9, not bool"),
+        (whole, "5", TypeError, "n: give a whole number from 1 to 9, not str"),
+        (whole, None, TypeError, "n: give a whole number from 1 to 9, not None"),
+        (whole, 1.0, TypeError, "n: give a whole number from 1 to 9, not float"),
         (string, 5, TypeError, "s: give a str, not int"),
         (string, b"a", TypeError, "s: give a str, not bytes"),
         (string, "a\0b", ValueError, r"s: U\+0000 cannot be stored"),
@@ -69,6 +74,13 @@ def test_what_is_right_passes(check: Callable[[object], None], value: object) ->
         (seconds, True, TypeError, "grace: give seconds, as a number, not bool"),
         (seconds, "5", TypeError, "grace: give seconds, as a number, not str"),
         (partial(seconds, error=ConfigurationError), -1, ConfigurationError, "grace"),
+        (whole_or_none, 10**7, ConfigurationError, "n: give .* 1 to 9 or None, not 10,000,000"),
+        (whole_or_none, "5", ConfigurationError, "n: give .* 1 to 9 or None, not str"),
+        (partial(check_whole, "n"), 0, ValueError, "n: give a whole number from 1 on, not 0"),
+        (an_hour, 0, ValueError, "step: give more than 0 and at most 3,600 seconds, not 0"),
+        (an_hour, 3601.0, ValueError, "step: give more than 0 and at most 3,600 seconds, not"),
+        (a_while, 0.5, ValueError, "wait: give 1 to 60 seconds or a timedelta, not 0.5"),
+        (a_while, "5", TypeError, "wait: give seconds, as a number or a timedelta, not str"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(

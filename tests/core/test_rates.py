@@ -100,5 +100,5 @@ def test_the_default_burst_is_a_tenth_of_a_second_and_one_at_least(
     ],
 )
 def test_a_rate_that_is_none_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"^Rate\("):
+    with pytest.raises(ConfigurationError, match=r"^Rate[.(].*: give "):
         Rate(**arguments)

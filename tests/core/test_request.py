@@ -278,8 +278,11 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
         ({"priority": True}, "priority: give a whole number from 1 to 4, not bool"),
         ({"priority": 2.0}, "priority: give a whole number from 1 to 4, not float"),
         ({"priority": "2"}, "priority: give a whole number from 1 to 4, not str"),
-        ({"max_attempts": 0}, "max_attempts: give a whole number from 1 to 1000, not 0"),
-        ({"max_attempts": 1001}, "max_attempts: give a whole number from 1 to 1000, not 1,001"),
+        ({"max_attempts": 0}, "max_attempts: give a whole number from 1 to 1,000, not 0"),
+        (
+            {"max_attempts": 1001},
+            "max_attempts: give a whole number from 1 to 1,000, not 1,001",
+        ),
         ({"max_attempts": True}, "max_attempts: give a whole number"),
         ({"tags": "urgent"}, "tags: give a list of str, not str"),
         ({"tags": {"urgent": 1}}, "tags: give a list of str, not dict"),
@@ -322,9 +325,18 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
         ({"deadline": float("inf")}, "deadline: give 0 to"),
         ({"deadline": 1e300}, "deadline: give 0 to"),
         ({"deadline": 10**400}, "deadline: give 0 to"),
-        ({"deadline": True}, "deadline: give seconds as a number, not bool"),
-        ({"deadline": "30"}, "deadline: give seconds as a number, not str"),
-        ({"deadline": timedelta(30)}, "deadline: give seconds as a number, not timedelta"),
+        (
+            {"deadline": True},
+            "deadline: give seconds, as a number, with 0 for no limit, not bool",
+        ),
+        (
+            {"deadline": "30"},
+            "deadline: give seconds, as a number, with 0 for no limit, not str",
+        ),
+        (
+            {"deadline": timedelta(30)},
+            "deadline: give seconds, as a number, with 0 for no limit, not timedelta",
+        ),
     ],
 )
 def test_an_option_the_schema_would_refuse_is_refused_by_name(

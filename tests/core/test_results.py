@@ -31,7 +31,7 @@ def test_a_delay_that_is_no_delay_is_refused(kind: type[RetryAfter], seconds: fl
 
 @pytest.mark.parametrize("seconds", ["5", None, True, [1]])
 def test_a_delay_that_is_no_number_is_refused(seconds: object) -> None:
-    with pytest.raises(TypeError, match="RetryAfter takes seconds as a number"):
+    with pytest.raises(TypeError, match="RetryAfter: give seconds, as a number, not"):
         RetryAfter(seconds)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import pytest
 from awa_trio import Rate
 from awa_trio._core import outcome
 from awa_trio._core.report import report
+from awa_trio._counts import counted
 from awa_trio.web import _words as words
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -25,9 +26,9 @@ def test_instants(seconds: float, said: str) -> None:
 
 
 def test_counts_end_somewhere_and_say_so() -> None:
-    assert words.count(9_999) == "9,999"
-    assert words.count(10_000) == words.count(10_001) == "10,000+"
-    assert words.count(12_345, None) == "12,345"
+    assert counted(9_999) == "9,999"
+    assert counted(10_000) == counted(10_001) == "10,000+"
+    assert counted(12_345, None) == "12,345"
 
 
 def raised(error: BaseException) -> BaseException:
