@@ -15,17 +15,11 @@ store is, `_pg` is PostgreSQL on Trio and knows no jobs, `_store` keeps the jobs
 `awa_trio.pg`, `awa_trio.telemetry` and `awa_trio.testing`.
 """
 
+import typing as _typing
+
+from . import _publish
 from ._app.app import App as App
-from ._app.blocking import BlockingCallbacks as BlockingCallbacks
-from ._app.blocking import BlockingClient as BlockingClient
-from ._app.blocking import BlockingDeadLetters as BlockingDeadLetters
-from ._app.blocking import BlockingJobs as BlockingJobs
-from ._app.blocking import BlockingQueues as BlockingQueues
-from ._app.blocking import BlockingSchedules as BlockingSchedules
-from ._app.blocking import BlockingTransaction as BlockingTransaction
-from ._app.blocking import BlockingWorkers as BlockingWorkers
 from ._app.callbacks import Callbacks as Callbacks
-from ._app.checking import check as check
 from ._app.client import Client as Client
 from ._app.client import Transaction as Transaction
 from ._app.connect import connect as connect
@@ -34,15 +28,7 @@ from ._app.jobs import Jobs as Jobs
 from ._app.jobs import Many as Many
 from ._app.joining import enqueue as enqueue
 from ._app.joining import enqueue_many as enqueue_many
-from ._app.maintenance import StoragePart as StoragePart
-from ._app.maintenance import StorageStatus as StorageStatus
-from ._app.maintenance import migrate as migrate
-from ._app.maintenance import schema_script as schema_script
-from ._app.maintenance import schema_status as schema_status
-from ._app.maintenance import storage_status as storage_status
 from ._app.queues import Queues as Queues
-from ._app.rights import Rights as Rights
-from ._app.rights import grants_script as grants_script
 from ._app.run import run_worker as run_worker
 from ._app.schedules import Schedules as Schedules
 from ._app.schema import Engine as Engine
@@ -50,8 +36,6 @@ from ._app.workers import Activity as Activity
 from ._app.workers import Workers as Workers
 from ._core.activity import Latency as Latency
 from ._core.callbacks import CallbackAnswer as CallbackAnswer
-from ._core.checking import Finding as Finding
-from ._core.checking import Severity as Severity
 from ._core.codec import Codec as Codec
 from ._core.cron import MissedFires as MissedFires
 from ._core.dead_letters import DeadLetterReason as DeadLetterReason
@@ -122,7 +106,6 @@ from ._core.timeline import TimelineEvent as TimelineEvent
 from ._core.unique import UniqueOpts as UniqueOpts
 from ._core.unique import period_bucket as period_bucket
 from ._core.workers import WorkerRow as WorkerRow
-from ._publish import publish as _publish
 from ._runtime.completing import CompletionTransaction as CompletionTransaction
 from ._runtime.job import FollowUps as FollowUps
 from ._runtime.job import Job as Job
@@ -133,4 +116,58 @@ from ._seam.values import Backlog as Backlog
 from ._seam.values import Enqueued as Enqueued
 from ._version import __version__ as __version__
 
-_publish(__name__, globals())
+#: What is needed neither to enqueue nor to work is imported by whoever asks for it first.
+_SELDOM = {
+    "._app.blocking": (
+        "BlockingCallbacks",
+        "BlockingClient",
+        "BlockingDeadLetters",
+        "BlockingJobs",
+        "BlockingQueues",
+        "BlockingSchedules",
+        "BlockingTransaction",
+        "BlockingWorkers",
+    ),
+    "._app.checking": ("check",),
+    "._app.maintenance": (
+        "StoragePart",
+        "StorageStatus",
+        "migrate",
+        "schema_script",
+        "schema_status",
+        "storage_status",
+    ),
+    "._app.rights": (
+        "Rights",
+        "grants_script",
+    ),
+    "._core.checking": (
+        "Finding",
+        "Severity",
+    ),
+}
+
+_publish.publish(__name__, globals())
+
+if _typing.TYPE_CHECKING:
+    from ._app.blocking import BlockingCallbacks as BlockingCallbacks
+    from ._app.blocking import BlockingClient as BlockingClient
+    from ._app.blocking import BlockingDeadLetters as BlockingDeadLetters
+    from ._app.blocking import BlockingJobs as BlockingJobs
+    from ._app.blocking import BlockingQueues as BlockingQueues
+    from ._app.blocking import BlockingSchedules as BlockingSchedules
+    from ._app.blocking import BlockingTransaction as BlockingTransaction
+    from ._app.blocking import BlockingWorkers as BlockingWorkers
+    from ._app.checking import check as check
+    from ._app.maintenance import StoragePart as StoragePart
+    from ._app.maintenance import StorageStatus as StorageStatus
+    from ._app.maintenance import migrate as migrate
+    from ._app.maintenance import schema_script as schema_script
+    from ._app.maintenance import schema_status as schema_status
+    from ._app.maintenance import storage_status as storage_status
+    from ._app.rights import Rights as Rights
+    from ._app.rights import grants_script as grants_script
+    from ._core.checking import Finding as Finding
+    from ._core.checking import Severity as Severity
+else:
+    __getattr__, __dir__ = _publish.publish_later(__name__, globals(), _SELDOM)

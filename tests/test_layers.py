@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,3 +171,24 @@ def test_psycopgs_private_names_are_used_in_one_place() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("psycopg._"):
                 offenders.append(str(path.relative_to(ROOT)))
     assert set(offenders) <= {"_pg/connection_seam.py", "_pg/selfcheck.py"}
+
+
+#: What neither enqueues nor works: programs that do only that must not pay for it.
+SELDOM = {
+    *("awa_trio._app.blocking", "awa_trio._app.maintenance", "awa_trio._app.rights"),
+    *("awa_trio._app.checking", "awa_trio._core.checking", "awa_trio._store.memory"),
+    *(f"awa_trio.{surface}" for surface in LAYERS if not surface.startswith("_")),
+    *("anyio.from_thread", "cronsim", "difflib", "pytest", "trio.testing", "unittest"),
+    *("cyclopts", "rich", "jinja2", "starlette", "h11", "hypercorn", "opentelemetry"),
+    *("asyncpg", "django", "psycopg_pool", "sqlalchemy", "trio_asyncio"),
+}
+
+
+def test_importing_awa_trio_imports_what_enqueues_and_works_and_no_more() -> None:
+    program = "import awa_trio, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
+    )
+    imported = set(done.stdout.split())
+    assert {"awa_trio._app.joining", "awa_trio._runtime.worker"} <= imported
+    assert not imported & SELDOM

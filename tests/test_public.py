@@ -6,6 +6,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -35,7 +37,7 @@ MODULES = [
     awa_trio.testing,
     awa_trio.testing.chaos,
 ]
-NAMES = [(m, n) for m in MODULES for n in sorted(vars(m)) if not n.startswith("_") and not isinstance(getattr(m, n), ModuleType)]  # fmt: skip
+NAMES = [(m, n) for m in MODULES for n in sorted(dir(m)) if not n.startswith("_") and not isinstance(getattr(m, n), ModuleType)]  # fmt: skip
 IDS = [f"{m.__name__}.{n}" for m, n in NAMES]
 
 
@@ -52,6 +54,36 @@ def members(value: Any) -> list[tuple[str, Any]]:
             or isinstance(member, (property, classmethod, staticmethod))
         )
     ]
+
+
+def test_what_is_imported_later_is_what_type_checkers_see() -> None:
+    assert awa_trio.__file__ is not None
+    [later] = [
+        node for node in ast.parse(Path(awa_trio.__file__).read_text()).body
+        if isinstance(node, ast.If)
+    ]  # fmt: skip
+    seen: dict[str, tuple[str, ...]] = {}
+    for statement in later.body:
+        assert isinstance(statement, ast.ImportFrom)
+        place = f".{statement.module}"
+        seen[place] = (*seen.get(place, ()), *(alias.name for alias in statement.names))
+    assert seen == awa_trio._SELDOM
+
+
+def test_what_is_imported_later_is_found_and_nothing_else_is() -> None:
+    """In a process of its own: this one has it all."""
+    program = (
+        "import awa_trio, sys\n"
+        "before = set(vars(awa_trio))\n"
+        "assert 'BlockingClient' in set(dir(awa_trio)) - before\n"
+        "for none in ('BlockingClients', '_app.blocking', '__path_'):\n"
+        "    assert not hasattr(awa_trio, none)\n"
+        "assert 'awa_trio._app.blocking' not in sys.modules\n"
+        "from awa_trio import check\n"
+        "assert awa_trio.Finding.__module__ == awa_trio.BlockingJobs.__module__ == 'awa_trio'\n"
+        "assert awa_trio.check is check\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=IDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn, final
@@ -10,6 +9,7 @@ from typing import NoReturn, final
 from .._core.arguments import check_string
 from .._core.errors import ConfigurationError, InvalidRequest, ScheduleNotFound
 from .._core.job import PreparedInsert
+from .._core.naming import nearest
 from .._core.request import MAX_NAME
 from .._core.schedules import Fire, ScheduleRow
 from .._seam.protocol import Scheduling
@@ -116,9 +116,7 @@ class Schedules:
         registry = registry_of(self._app)
         schedule = registry.schedules.get(name)
         if schedule is None:
-            raise ScheduleNotFound(
-                name, difflib.get_close_matches(name, list(registry.schedules))
-            )
+            raise ScheduleNotFound(name, nearest(name, registry.schedules))
         with public_errors("reading a schedule"):
             known = await self._store.schedules([name])
         # By the database's clock; by this machine's, if no worker has run with it yet.
@@ -154,7 +152,7 @@ class Schedules:
     async def _refuse(self, name: str) -> NoReturn:
         """Say that there is none, and what there is."""
         names = [row.name for row in await self.list()]
-        raise ScheduleNotFound(name, difflib.get_close_matches(name, names))
+        raise ScheduleNotFound(name, nearest(name, names))
 
 
 def _check_name(name: object) -> None:

@@ -27,7 +27,6 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 import attrs
-from cronsim import CronSim
 
 from .arguments import check_seconds, check_string
 from .errors import ConfigurationError
@@ -157,6 +156,8 @@ class Cron:
 
     def _walls(self, start: datetime, *, back: bool = False) -> Iterator[datetime]:
         """What the clock shows when it fires, after a time or before it, on a day of no change."""
+        from cronsim import CronSim  # Of no use to a program without schedules.
+
         try:
             yield from CronSim(_ALIASES.get(self.text, self.text), start, reverse=back)
         except OverflowError:  # the end of all years, or their beginning

@@ -6,7 +6,6 @@ what does an enqueue of this class mean; what follows this outcome; what does a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC
 from typing import Any
@@ -18,6 +17,7 @@ from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest, UndecodableArgs, UnknownKind
 from .job import SCHEDULE, SCHEDULED_FOR, PreparedInsert
 from .kinds import kind_of
+from .naming import nearest
 from .plan import FollowUpSpec, Outcome
 from .request import (
     EnqueueOptions,
@@ -302,7 +302,7 @@ class Registry:
             check_kind(kind, KindDefaults())  # it may not even be hashable
         defaults = None if kind is None else self._declared.get(kind)
         if kind is not None and defaults is None and known_only:
-            raise UnknownKind(kind, difflib.get_close_matches(kind, self._declared))
+            raise UnknownKind(kind, nearest(kind, self._declared))
         return make_template(
             request, self.codec, kind=kind, defaults=defaults, reserved=reserved
         )

@@ -11,7 +11,6 @@ Elsewhere: what a signature requests, `_app.signatures`; opening and closing,
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 
 from .errors import ConfigurationError
-from .naming import name_of_function
+from .naming import name_of_function, nearest
 from .shapes import spell
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ class _Graph:
             if _related(key, other):
                 return f" (it is looked up by the exact type; did you mean {spell(other)}?)"
         names = {spell(other): other for other in known}
-        near = difflib.get_close_matches(spell(key), names)
+        near = nearest(spell(key), names)
         return f" (did you mean {near[0]}?)" if near else ""
 
 

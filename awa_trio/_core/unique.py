@@ -10,7 +10,6 @@ Source: ADR-046, "Guarantees"; ADR-002 of the ancestor, with SHA-256 for its has
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ import attrs
 from .errors import InvalidRequest
 from .job import DEFAULT_UNIQUE_STATES
 from .jsontext import MAX_INT, MIN_INT, canonical, name_of
+from .naming import nearest
 
 
 def _flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
@@ -100,10 +100,8 @@ def refuse_unknown(where: str, given: Collection[object], known: Collection[str]
     """
     for name in given:
         if name not in known:
-            nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-            )
+            near = nearest(str(name), known, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise InvalidRequest(f"{where}: there is no option {name!r}; {hint}")
 
 

@@ -206,11 +206,20 @@ def _docstring_of(module: str) -> str | None:
 
 def _public_names(module: str) -> Iterator[tuple[str, Any]]:
     loaded = importlib.import_module(module)
-    for statement in _tree(_file(module)).body:
+    for statement in _statements(_file(module)):
         for name in _names_of(statement):
             value = getattr(loaded, name, None)
             if not name.startswith("_") and not isinstance(value, ModuleType):
                 yield name, value
+
+
+def _statements(file: str) -> Iterator[ast.stmt]:
+    """Those of a module, and what it shows to type checkers because it imports it later."""
+    for statement in _tree(file).body:
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            yield from statement.body
+        else:
+            yield statement
 
 
 def _names_of(statement: ast.stmt) -> Iterator[str]:
@@ -237,7 +246,7 @@ def _private_home(module: str) -> dict[str, str]:
     """The module that each re-exported name comes from."""
     package = importlib.import_module(module)
     homes: dict[str, str] = {}
-    for statement in _tree(str(package.__file__)).body:
+    for statement in _statements(str(package.__file__)):
         if isinstance(statement, ast.ImportFrom):
             relative = "." * statement.level + (statement.module or "")
             home = importlib.util.resolve_name(relative, package.__package__)
