@@ -546,6 +546,41 @@ def test_a_page_of_jobs_is_read_at_once(
     assert calls in ([(1,)], [(2,)])
 
 
+def test_every_advisory_lock_is_named() -> None:
+    for path in FUNCTIONS:
+        body = re.sub(r"--.*", "", path.read_text())
+        for argument in re.findall(r"\bpg\w*_advisory\w*\(([^)]*)", body):
+            assert re.fullmatch(r"awa\.\w+\(", argument), f"{path.stem}: {argument}"
+
+
+@pytest.mark.parametrize("database", ["canonical", "segmented"])
+def test_a_claim_does_not_call_what_only_names_a_number(
+    database: str, request: pytest.FixtureRequest
+) -> None:
+    """It is put into the plan, of which a session makes one."""
+    with psycopg.connect(request.getfixturevalue(database)) as connection:
+        connection.execute("SET LOCAL track_functions = 'all'")
+        [worker] = connection.execute("SELECT awa.register('w', 3600)").fetchone() or [None]
+        for _ in range(5):
+            connection.execute(
+                "SELECT FROM awa.claim(%s, '{q}', '{10}', '{0}', '{60}', '{k}', '{NULL}')",
+                [worker],
+            )
+        held = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
+            " AND ((classid::int8 << 32) | objid::int8) = awa.queues_lock() AND mode = 'ShareLock'"
+        ).fetchone()
+        calls = dict(
+            connection.execute(
+                "SELECT funcname, calls FROM pg_stat_xact_user_functions WHERE schemaname = 'awa'"
+            ).fetchall()
+        )
+    assert held == (1,)
+    assert calls["claim"] == 5
+    # Once for a plan of a claim, once for what this test asks above.
+    assert calls.get("queues_lock", 0) <= 2
+
+
 KEYED = {
     "enqueue": "SELECT * FROM awa.enqueue('k', '{}', unique_key => %s, unique_states => NULL)",
     "enqueue_many": (

@@ -70,7 +70,7 @@ DECLARE
     passed bigint[];  -- over, because an open transaction has their keys
 BEGIN
     PERFORM awa.lock_worker(worker);
-    PERFORM pg_advisory_xact_lock_shared(7023189047361957751);  -- Against awa.set_queue.
+    PERFORM pg_advisory_xact_lock_shared(awa.queues_lock());  -- Against awa.set_queue.
     FOR wanted IN
         SELECT u.queue, u.most, u.deadline, u.ageing
           FROM unnest(queues, limits, deadlines, ageings) AS u (queue, most, deadline, ageing)

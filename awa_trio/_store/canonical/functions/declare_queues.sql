@@ -20,7 +20,7 @@ BEGIN
     THEN
         RETURN;
     END IF;
-    PERFORM pg_advisory_xact_lock(7023189047361957751);
+    PERFORM pg_advisory_xact_lock(awa.queues_lock());
     INSERT INTO awa.queues AS q (queue, settings)
     SELECT n.name, n.settings::jsonb FROM unnest(names, settings) AS n (name, settings)
      ORDER BY n.name COLLATE "C"

@@ -1,9 +1,9 @@
 -- limited_kinds: the kinds of which jobs wait by a limit key, and are due.
 --
 --   wanted_queue  text    the queue
---   kinds         text[]  the kinds the caller can run
+--   kinds         text[]  the kinds the caller can run; null: any
 --
--- Returns those of them that do, in order.
+-- Returns those of them of which some do, in order.
 --
 -- Locks: none. Steps from kind to kind. The caller's settings hold here, too.
 CREATE OR REPLACE FUNCTION awa.limited_kinds(wanted_queue text, kinds text[]) RETURNS text[]
@@ -21,7 +21,7 @@ BEGIN
            AND j.kind > here
          ORDER BY j.kind LIMIT 1;
         EXIT WHEN NOT FOUND;
-        IF here = ANY (kinds) THEN
+        IF kinds IS NULL OR here = ANY (kinds) THEN
             known := known || here;
         END IF;
     END LOOP;

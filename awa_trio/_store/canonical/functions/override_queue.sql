@@ -16,7 +16,7 @@ AS $$
 DECLARE
     changed boolean;
 BEGIN
-    PERFORM pg_advisory_xact_lock(7023189047361957751);
+    PERFORM pg_advisory_xact_lock(awa.queues_lock());
     INSERT INTO awa.queues (queue) VALUES (of_queue) ON CONFLICT DO NOTHING;
     UPDATE awa.queues AS q SET overrides = (q.overrides - forgotten) || changes
      WHERE q.queue = of_queue AND q.overrides <> (q.overrides - forgotten) || changes;

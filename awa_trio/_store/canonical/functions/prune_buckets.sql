@@ -24,7 +24,7 @@ BEGIN
     IF pg_sequence_last_value('awa.drains') > 0
        AND NOT EXISTS (SELECT FROM awa.queues AS q WHERE q.draining_since IS NOT NULL)
     THEN
-        IF pg_try_advisory_xact_lock(7023189047361957751) THEN
+        IF pg_try_advisory_xact_lock(awa.queues_lock()) THEN
             -- A new statement, so that it sees what was said before the lock was to be had.
             IF NOT EXISTS (SELECT FROM awa.queues AS q WHERE q.draining_since IS NOT NULL) THEN
                 PERFORM setval('awa.drains', 0);

@@ -18,7 +18,7 @@ AS $$
 DECLARE
     was record;
 BEGIN
-    PERFORM pg_advisory_xact_lock(7023189047361957751);
+    PERFORM pg_advisory_xact_lock(awa.queues_lock());
     INSERT INTO awa.queues (queue) VALUES (of_queue) ON CONFLICT DO NOTHING;
     SELECT q.paused_at, q.draining_since INTO was
       FROM awa.queues AS q WHERE q.queue = of_queue FOR NO KEY UPDATE;

@@ -37,16 +37,7 @@ BEGIN
             EXIT WHEN NOT FOUND;
             known := known || here;
         END LOOP;
-        here := '';
-        LOOP
-            SELECT j.kind INTO here FROM awa.jobs AS j
-             WHERE j.queue = waiting_kinds.queue AND j.known_due
-               AND j.ordering_key IS NULL AND j.limit_key IS NOT NULL
-               AND j.state IN ('available', 'scheduled', 'retryable') AND j.kind > here
-             ORDER BY j.kind LIMIT 1;
-            EXIT WHEN NOT FOUND;
-            known := known || here;
-        END LOOP;
+        known := known || awa.limited_kinds(queue, NULL);
         RETURN QUERY SELECT waiting_kinds.queue, k FROM (SELECT DISTINCT k FROM unnest(known) AS k) AS u;
     END LOOP;
 END
