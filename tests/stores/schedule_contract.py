@@ -69,6 +69,16 @@ class ScheduleContract:
         assert not row.paused
         assert not row.orphaned
 
+    async def test_schedules_that_are_registered_together_begin_at_one_instant(
+        self, world: World
+    ) -> None:
+        rows = await self.registered(
+            world, *[attrs.evolve(DAILY, name=str(n)) for n in range(200)]
+        )
+        [(since, cursor, seen_at)] = {(row.since, row.cursor, row.seen_at) for row in rows}
+        assert since == cursor.replace(microsecond=0)
+        assert cursor == seen_at
+
     async def test_schedules_are_listed_by_name(self, world: World) -> None:
         names = ("b", "a", "C", "ä")
         await self.registered(world, *[attrs.evolve(DAILY, name=name) for name in names])

@@ -20,11 +20,13 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
+DECLARE
+    present timestamptz := clock_timestamp();
 BEGIN
     INSERT INTO awa.schedules AS s
            (name, expression, timezone, kind, missed, since, cursor, seen_at, error)
     SELECT n.name, n.expression, n.timezone, n.kind, n.missed,
-           date_trunc('second', clock_timestamp()), clock_timestamp(), clock_timestamp(), n.error
+           date_trunc('second', present), present, present, n.error
       FROM unnest(names, expressions, timezones, kinds, register_schedules.missed, errors)
            AS n (name, expression, timezone, kind, missed, error)
      ORDER BY n.name
