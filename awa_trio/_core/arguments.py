@@ -114,24 +114,28 @@ def check_string(
     *,
     most: int | None = None,
     error: type[Exception] = ValueError,
-) -> None:
-    """Refuse what is not text that PostgreSQL could hold.
+    wrong_type: type[Exception] = TypeError,
+) -> str:
+    """Return text, plain; refuse what is none that PostgreSQL could hold.
 
     Args:
       parameter: what the message calls it.
       value: what was given.
       most: characters it may have, at least one; default, any number, or none.
       error: what is raised for a str that will not do.
+      wrong_type: what is raised for anything else.
 
     Raises:
-      TypeError: it is no str.
+      TypeError: it is no str; or ``wrong_type``.
       ValueError: it has U+0000, half of a surrogate pair, or another length; or ``error``.
     """
-    check_type(parameter, value, str)
-    assert isinstance(value, str)
+    if not isinstance(value, str):
+        raise wrong_type(f"{parameter}: give a str, not {name_of(value)}")
+    text = str.__str__(value)  # a plain one, also of a member of an enum
     try:
-        check_text(value)
+        check_text(text)
     except Misfit as misfit:
         raise error(f"{parameter}: {misfit}") from None
-    if most is not None and not 1 <= len(value) <= most:
-        raise error(f"{parameter}: give 1 to {most} characters, not {len(value):,}")
+    if most is not None and not 1 <= len(text) <= most:
+        raise error(f"{parameter}: give 1 to {most} characters, not {len(text):,}")
+    return text

@@ -17,8 +17,9 @@ from typing import Any
 
 import attrs
 
+from .arguments import check_string
 from .errors import InvalidValue, LeaseLost
-from .jsontext import Misfit, check_text, compact, name_of, read, utf8_size
+from .jsontext import compact, name_of, read, utf8_size
 from .plain import encode_plain
 
 #: It is held in memory for every attempt that reports, and written at every beat.
@@ -164,13 +165,7 @@ def _percent(value: object) -> float:
 
 
 def _message(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidValue(f"progress.message: give a str, not {name_of(value)}")
-    text = str.__str__(value)  # a plain one, also of a member of an enum
-    try:
-        check_text(text)
-    except Misfit as misfit:
-        raise InvalidValue(f"progress.message: {misfit}") from None
+    text = check_string("progress.message", value, error=InvalidValue, wrong_type=InvalidValue)
     if len(text) > MAX_MESSAGE:
         raise InvalidValue(
             f"progress.message: give at most {MAX_MESSAGE:,} characters, not {len(text):,};"

@@ -19,11 +19,11 @@ from typing import Any, TypedDict, Unpack
 
 import attrs
 
-from .arguments import check_seconds, check_whole
+from .arguments import check_seconds, check_string, check_whole
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest
 from .job import PreparedInsert
-from .jsontext import Misfit, check_text, name_of, read, utf8_size
+from .jsontext import name_of, read, utf8_size
 from .kinds import kind_of
 from .settings import MAX_SECONDS
 from .shapes import shortened
@@ -408,22 +408,10 @@ def _metadata(
     return data, size
 
 
-def _text(option: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{option}: give a str, not {name_of(value)}")
-    text = str.__str__(value)  # a plain one, also of a member of an enum
-    try:
-        check_text(text)
-    except Misfit as misfit:
-        raise InvalidRequest(f"{option}: {misfit}") from None
-    return text
-
-
 def _name(option: str, value: object, most: int = MAX_NAME) -> str:
-    text = _text(option, value)
-    if not 1 <= len(text) <= most:
-        raise InvalidRequest(f"{option}: give 1 to {most} characters, not {len(text):,}")
-    return text
+    return check_string(
+        option, value, most=most, error=InvalidRequest, wrong_type=InvalidRequest
+    )
 
 
 def _tags(tags: object) -> tuple[str, ...]:

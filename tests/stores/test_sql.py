@@ -570,7 +570,7 @@ def test_a_claim_does_not_call_what_only_names_a_number(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
             " AND ((classid::int8 << 32) | objid::int8) = awa.queues_lock() AND mode = 'ShareLock'"
         ).fetchone()
-        calls = dict(
+        calls: dict[str, int] = dict(
             connection.execute(
                 "SELECT funcname, calls FROM pg_stat_xact_user_functions WHERE schemaname = 'awa'"
             ).fetchall()
