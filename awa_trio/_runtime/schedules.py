@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import trio
 
-from .._core.cron import due
+from .._core.cron import Due, due
 from .._core.job import PreparedInsert
 from .._core.registry import Registry
 from .._core.report import headline, report
@@ -93,6 +93,8 @@ class Firing:
         """Of each schedule its cursor, since when it is, and its next instant."""
         self._not_before: dict[str, float] = {}
         """Schedules whose fires could not be made, and when to try again."""
+        self._refusals: dict[str, tuple[str, int]] = {}
+        """Why the last of each could not, as it is logged, and how many there had been by then."""
         self.fired = 0
         """Instants that this worker fired for."""
 
@@ -196,22 +198,18 @@ class Firing:
         )
         if found is None:
             return row.cursor
-        if found.left_out:
-            logger.info(
-                "schedule %s missed instants between %s and %s, for which it does not fire: %s",
-                row.name,
-                row.cursor.isoformat(),
-                found.upto.isoformat(),
-                schedule.policy.missed,
-            )
         try:
             if not found.instants:
                 fired = await self._ask(self._store.fire(row.name, row.cursor, found.upto, []))
-                return None if fired is None else found.upto
+                if fired is None:
+                    return None
+                _tell_left_out(schedule, row, found)
             cursor = row.cursor
             for at in found.instants:
-                if not await self._fire(schedule, cursor, at):
+                if not await self._fire(schedule, row, cursor, at):
                     return None
+                if cursor == row.cursor:
+                    _tell_left_out(schedule, row, found)
                 cursor = at
         except LockTimeout as error:
             # A producer's transaction holds a key, for as long as it likes: others go on.
@@ -219,23 +217,28 @@ class Firing:
             self._not_before[row.name] = trio.current_time() + LOCKED_AFTER
             return None
         except Rejected as error:
-            await self._refused(schedule, error, said(error))
+            await self._refused(schedule, row, error, said(error))
             return None
-        return cursor
+        return found.upto
 
-    async def _fire(self, schedule: Schedule, cursor: datetime, at: datetime) -> bool:
+    async def _fire(
+        self, schedule: Schedule, row: ScheduleRow, cursor: datetime, at: datetime
+    ) -> bool:
         """Fire for one instant; False if somebody else has, or it could not be made."""
         local = at.astimezone(schedule.rule.zone or UTC)
         try:
             jobs = self._registry.jobs_of(schedule, Fire(schedule.name, local))
         except Exception as error:
-            await self._refused(schedule, error, headline(error))
+            await self._refused(schedule, row, error, headline(error))
             return False
         answers = await self._insert(schedule.name, cursor, at, jobs)
         if answers is None:
             return False
         self.fired += 1
         self._not_before.pop(schedule.name, None)
+        _, fires = self._refusals.pop(schedule.name, ("", -1))
+        if row.error is not None or row.fires == fires:
+            logger.info("schedule %s fires again", schedule.name)
         logger.debug(
             "schedule %s fired for %s: jobs %s",
             schedule.name,
@@ -255,16 +258,27 @@ class Firing:
             self._observers.tell(told(watched, answers))
         return answers
 
-    async def _refused(self, schedule: Schedule, error: Exception, why: str) -> None:
-        """Say that a fire could not be made, where operators look; and try again later."""
+    async def _refused(
+        self, schedule: Schedule, row: ScheduleRow, error: Exception, why: str
+    ) -> None:
+        """Say that a fire could not be made, where operators look; and try again later.
+
+        As an error it is logged once, until one can be made or the reason is another: a queue may be
+        drained for days, and every worker comes and tries.
+        """
         self._not_before[schedule.name] = trio.current_time() + RETRY_AFTER
-        logger.error(
-            "schedule %s could not be fired, and is tried again in %g s: %s",
+        text = report(error)
+        refusal = (why, row.fires)
+        known = row.error == text or self._refusals.get(schedule.name) == refusal
+        self._refusals[schedule.name] = refusal
+        logger.log(
+            logging.DEBUG if known else logging.ERROR,
+            "schedule %s could not be fired, and is tried again every %g s: %s",
             schedule.name,
             RETRY_AFTER,
             why,
         )
-        await self._register([schedule], error=report(error))
+        await self._register([schedule], error=text)
 
     async def _register(
         self,
@@ -292,3 +306,15 @@ class Firing:
     async def _ask(self, answer: Awaitable[T]) -> T:
         with trio.fail_after(self._timings.call_timeout):
             return await answer
+
+
+def _tell_left_out(schedule: Schedule, row: ScheduleRow, found: Due) -> None:
+    """Say what nothing fires for, once the cursor is past it."""
+    if found.left_out:
+        logger.info(
+            "schedule %s missed instants between %s and %s, for which it does not fire: %s",
+            row.name,
+            row.cursor.isoformat(),
+            found.upto.isoformat(),
+            schedule.policy.missed,
+        )

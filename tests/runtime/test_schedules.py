@@ -335,9 +335,37 @@ async def test_a_function_that_raises_is_told_and_tried_again(
     assert tries == [EPOCH + timedelta(seconds=UNIT)] * 3
     assert units_of(await fired(client, "fails")) == [1]
     assert (row.error, row.fires) == (None, 1)
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
-    assert len(said) == 2
-    assert all(text.startswith("schedule fails could not be fired") for text in said)
+    [said] = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert said.startswith("schedule fails could not be fired")
+
+
+@pytest.mark.parametrize("missed", ["coalesce", "skip"])
+async def test_a_queue_that_is_drained_for_hours_is_one_line_of_the_log(
+    missed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of two workers; and one more when it is drained again."""
+    caplog.set_level(logging.INFO, "awa_trio.worker")
+    app = app_with(cron("* * * * *", queue="retired", missed=missed, tolerance=10))
+    client = memory_client(app)
+    async with working(app, client), working(app, client):
+        for _ in range(2):
+            await client.queues.drain("retired")
+            await trio.sleep(UNIT + 20)
+            [row] = await client.cron.list()
+            assert "queue retired is being drained" in str(row.error)
+            await client.queues.resume("retired")
+            await trio.sleep(UNIT - 20)
+            [row] = await client.cron.list()
+            assert row.error is None
+    said = [r.getMessage() for r in caplog.records if r.name == "awa_trio.worker"]
+    refused = [text for text in said if "could not be fired" in text]
+    assert refused == 2 * [
+        "schedule tick could not be fired, and is tried again every 30 s:"
+        " queue retired is being drained"
+    ]
+    assert said.count("schedule tick fires again") == 2
+    if missed == "coalesce":
+        assert len([text for text in said if "missed instants" in text]) == 2
 
 
 @pytest.mark.parametrize(
