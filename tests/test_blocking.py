@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -112,6 +113,20 @@ def test_an_event_loop_is_not_blocked(migrated: str) -> None:
     trio.run(main)
     asyncio.run(main())
 
+    async def in_callbacks() -> None:
+        """Where there is no task, but a loop all the same."""
+        refused = asyncio.get_running_loop().create_future()
+
+        def call() -> None:
+            with pytest.raises(awa.WrongEventLoop, match=r"runs here \(asyncio\)"):
+                client.enqueue(Work())
+            refused.set_result(True)
+
+        asyncio.get_running_loop().call_soon(call)
+        assert await refused
+
+    asyncio.run(in_callbacks())
+
     async def in_threads() -> None:
         await asyncio.to_thread(client.enqueue, Work())
 
@@ -143,6 +158,75 @@ def test_closing_it_leaves_no_thread_and_no_session(migrated: str) -> None:
     client.enqueue(Work())
     client.close()
     assert NAME not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.sessions
+def test_closing_it_under_those_who_use_it_undoes_what_they_do(migrated: str) -> None:
+    """A transaction of another thread's used to commit by half."""
+    client = awa.BlockingClient(migrated)
+    inside, over = threading.Event(), threading.Event()
+
+    def in_transaction(fail: bool) -> None:
+        with client.transaction() as tx:
+            tx.enqueue(Work(1))
+            inside.set()
+            assert over.wait(30)
+            if fail:
+                raise LookupError
+
+    def contending() -> None:
+        client.enqueue(Work(9), unique_opts={})
+
+    with psycopg.connect(migrated) as holder, ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(in_transaction, fail) for fail in (False, True)]
+        awa.enqueue(holder, Work(9), app=app, unique_opts={})
+        waiting = threads.submit(contending)
+        assert inside.wait(30)
+        with psycopg.connect(migrated, autocommit=True) as watching:
+            while not watching.execute(
+                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                " AND datname = current_database()"
+            ).fetchall():
+                assert not waiting.done()
+        client.close()
+        over.set()
+        for end in (ends[0], waiting):
+            with pytest.raises(awa.ConfigurationError, match="closed while it was called"):
+                end.result(30)
+        with pytest.raises(LookupError):
+            ends[1].result(30)
+        holder.rollback()
+    assert kinds(migrated) == []
+
+
+def test_what_a_block_raises_comes_out_of_it_as_it_was(migrated: str) -> None:
+    with awa.BlockingClient(migrated) as client:
+        for error in (StopIteration("odd"), KeyboardInterrupt(), CancelledError()):
+            with pytest.raises(type(error)) as caught:
+                with client.transaction() as tx:
+                    tx.enqueue(Work(1))
+                    raise error
+            assert caught.value is error
+        with client.transaction() as tx:
+            tx.enqueue(Work(2))
+            raise psycopg.Rollback
+        assert client.jobs.list() == []
+
+
+@pytest.mark.sessions
+def test_one_that_nobody_holds_any_more_closes_itself(migrated: str) -> None:
+    """One for each request, say, would use up all the connections of a server."""
+    for _ in range(3):
+        awa.BlockingClient(migrated).enqueue(Work())
+        gc.collect()
+    with psycopg.connect(migrated, autocommit=True) as watching:
+        while watching.execute(
+            "SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND datname = current_database() AND backend_type = 'client backend'"
+        ).fetchall():
+            gc.collect()
+    while NAME in {thread.name for thread in threading.enumerate()}:
+        pass
 
 
 PROGRAM = """
@@ -190,6 +274,48 @@ def test_a_forked_process_opens_connections_of_its_own(migrated: str) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert kinds(migrated) == ["child", "parent", "parent"]
+
+
+def test_a_transaction_is_none_of_a_forked_process(migrated: str) -> None:
+    done = run(
+        "import contextlib\n"
+        "def use(tx):\n"
+        "    try: tx.enqueue({}, kind='lost')\n"
+        "    except awa.ConfigurationError as error: assert 'forked from' in str(error)\n"
+        "    else: raise AssertionError\n"
+        "with contextlib.suppress(awa.ConfigurationError), client.transaction() as tx:\n"
+        "    tx.enqueue({}, kind='parent')\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0: use(tx)\n"
+        "    else: assert os.waitpid(pid, 0)[1] == 0\n"
+        "client.enqueue({}, kind='child' if pid == 0 else 'parent')\n",
+        migrated,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert kinds(migrated) == ["child", "parent", "parent", "parent"]
+
+
+def test_a_signals_handler_calls_while_another_call_opens_it(migrated: str) -> None:
+    """It interrupts the one that opens it, which waits, and holds nothing that it needs."""
+    done = run(
+        "client.close()\n"
+        "client = awa.BlockingClient()\n"
+        "def handle(*_):\n"
+        "    client.enqueue({}, kind='handler')\n"
+        "signal.signal(signal.SIGALRM, handle)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.003)\n"
+        "for _ in range(5): client.enqueue({}, kind='main')\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "assert len([t for t in threading.enumerate() if t.name == 'awa_trio.BlockingClient']) == 1\n"
+        "signal.signal(signal.SIGALRM, lambda *_: client.close())\n"
+        "signal.raise_signal(signal.SIGALRM)\n"
+        "assert threading.active_count() == 1\n",
+        migrated,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = kinds(migrated)
+    assert found.count("main") == 5
+    assert "handler" in found
 
 
 def test_ctrl_c_cancels_the_call_that_it_interrupts(migrated: str) -> None:

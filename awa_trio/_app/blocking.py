@@ -6,13 +6,14 @@ called in that thread, with what it takes, returns and raises. Source: ADR 0032.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final
 
@@ -44,57 +45,198 @@ class _Link:
     """A thread in which an asynchronous client runs, and how to call it.
 
     A daemon: a program that ends without closing its client ends all the same.
-
-    Raises:
-      AwaError: what `connect` raises.
     """
 
     def __init__(self, connecting: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
         self.client: Client
         self.portal: BlockingPortal
         self._connecting = connecting
+        self._process = os.getpid()
         self._opened: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=trio.run, args=(self._serve,), name="awa_trio.BlockingClient", daemon=True
-        )
-        self._thread.start()
+        self._claim = threading.Lock()
+        """Taken for good by the one thread that serves."""
+        self._thread: threading.Thread | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._stopping = False
+        self._scope = trio.CancelScope()
+        self.over = False
+        """Whether its thread has come to its end, for whatever reason."""
+
+    def open(self) -> None:
+        """Return when calls are possible.
+
+        Nobody holds a lock meanwhile: a signal's handler may call, too, while what it has
+        interrupted waits here, or is about to.
+
+        Raises:
+          AwaError: what `connect` raises.
+          ConfigurationError: it was closed meanwhile.
+        """
+        if not self._claim.locked():
+            threading.Thread(target=self._run, name=_THREAD, daemon=True).start()
+        self._opened.result()
+
+    def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return  # Of several that were started at once, one serves.
+        self._thread = threading.current_thread()
+        failure: BaseException = _closed()
         try:
-            self._opened.result()
-        except BaseException:
-            if not self._opened.cancel():  # Interrupted: the thread closes what it has opened.
-                self._thread.join()
-            raise
+            trio.run(self._serve)
+        except BaseException as error:
+            # Of one that was opened nobody waits to hear; it is closed whatever happens.
+            failure = error
+        self.over = True
+        if not self._opened.done():
+            self._opened.set_exception(failure)
 
     async def _serve(self) -> None:
-        try:
+        self._token = trio.lowlevel.current_trio_token()
+        if self._stopping:
+            self._cancel()
+        with self._scope:
             async with self._connecting() as self.client, BlockingPortal() as self.portal:
-                if self._opened.set_running_or_notify_cancel():
-                    self._opened.set_result(None)
-                    await self.portal.sleep_until_stopped()
-        except BaseException as error:
-            # Of a connection that was made nobody waits to hear; it is closed whatever happens.
-            if not self._opened.done():
-                self._opened.set_exception(error)
+                self._opened.set_result(None)
+                await self.portal.sleep_until_stopped()
+
+    def _refuse_another_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ConfigurationError(
+                "this was opened by the process that this one was forked from, and is that one's:"
+                " open another here"
+            )
+
+    def start(self, function: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
+        """Begin to call an asynchronous function in the thread.
+
+        Raises:
+          ConfigurationError: the client is closed, or it is another process's.
+        """
+        self._refuse_another_process()
+        try:
+            return self.portal.start_task_soon(function)
+        except RuntimeError:  # The portal has stopped.
+            raise _closed() from None
 
     def call(self, function: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Call an asynchronous function in the thread, and wait for what becomes of it.
 
         Interrupted, as by Ctrl-C, it cancels the call.
+
+        Raises:
+          ConfigurationError: as `start`; or the client was closed meanwhile.
         """
-        future = self.portal.start_task_soon(function)
+        future = self.start(function)
         try:
-            result: R = future.result()
-            return result
+            return _result(future)
         finally:
             future.cancel()  # Nothing, where it is done.
 
-    def close(self) -> None:
-        """Cancel what is under way, close the connections, end the thread."""
+    @contextmanager
+    def held(self, manager: AbstractAsyncContextManager[R]) -> Iterator[R]:
+        """Hold an asynchronous context manager of the thread's around a block here.
+
+        If the client is closed meanwhile, what it holds is left as by an error.
+
+        Raises:
+          ConfigurationError: as `call`.
+        """
+        entered: Future[R] = Future()
+        leaving = trio.Event()
+        inside: list[BaseException] = []
+
+        async def hold() -> bool:
+            """Return whether the manager swallowed what was raised inside."""
+            try:
+                async with manager as value:
+                    entered.set_result(value)
+                    await leaving.wait()
+                    for error in inside:
+                        raise error
+            except BaseException as error:
+                if error not in inside:
+                    raise
+                return False
+            return bool(inside)
+
+        async def leave() -> None:
+            leaving.set()
+
+        left = self.start(hold)
         try:
-            self.portal.start_task_soon(self.portal.stop, True)
-        except RuntimeError:
-            pass  # It has stopped already.
-        self._thread.join()
+            wait([entered, left], return_when=FIRST_COMPLETED)
+            if not entered.done():
+                _result(left)
+            try:
+                yield entered.result()
+            except BaseException as error:
+                inside.append(error)
+                if os.getpid() != self._process or not self._left(left, leave):
+                    raise
+            else:
+                self._refuse_another_process()
+                self._left(left, leave)
+                _result(left)
+        finally:
+            if os.getpid() == self._process:
+                left.cancel()  # Nothing, where it is done.
+
+    def _left(self, left: Future[bool], leave: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Leave what is held; return whether it swallowed an error."""
+        with suppress(ConfigurationError):  # Closed: it is being left.
+            self.start(leave)
+        wait([left])
+        return not left.cancelled() and left.result()
+
+    def stop(self) -> None:
+        """Cancel what is under way, close the connections, end the thread; do not wait for it.
+
+        From any thread, a signal's handler, or the collector of garbage.
+        """
+        self._stopping = True
+        if not self._claim.locked() and self._claim.acquire(blocking=False):
+            self._opened.set_exception(_closed())  # Nobody has served, and nobody will.
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        self._scope.cancel(reason="awa_trio: the blocking client is closed")
+
+    def close(self) -> None:
+        """Do as `stop`, and wait for the end of it."""
+        self.stop()
+        wait([self._opened])
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
+
+
+def _result(future: Future[R]) -> R:
+    """Wait for what becomes of a call.
+
+    Raises:
+      ConfigurationError: the client was closed meanwhile.
+      BaseException: what the call raised.
+    """
+    try:
+        return future.result()
+    except CancelledError:
+        raise _closed_meanwhile() from None
+
+
+def _closed() -> ConfigurationError:
+    return ConfigurationError("this client is closed; make another")
+
+
+def _closed_meanwhile() -> ConfigurationError:
+    return ConfigurationError(
+        "this client was closed while it was called: what was under way was cancelled, and a"
+        " transaction rolled back"
+    )
+
+
+#: What its thread is called.
+_THREAD = "awa_trio.BlockingClient"
 
 
 class _Blocking(Generic[ClientT]):
@@ -123,14 +265,28 @@ def _blocking(
 
 
 def _refuse_event_loop() -> None:
-    try:
-        library = sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
+    library = _event_loop_here()
+    if library is None:
         return
     raise WrongEventLoop(
         f"a BlockingClient would block the event loop that runs here ({library}); use"
         " awa_trio.connect, which works on Trio and asyncio, or call it in a thread"
     )
+
+
+def _event_loop_here() -> str | None:
+    """Whose event loop this would block, also from a callback, where there is no task."""
+    try:
+        return sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        pass
+    if trio.lowlevel.in_trio_run():
+        return "trio"
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    return "asyncio"
 
 
 @final
@@ -244,7 +400,8 @@ class BlockingClient(_Blocking[Client]):
 
     Nothing is opened before the first call. In a process that was forked afterwards the next
     call opens connections of that process's own. So a client can be made at import, where
-    a server's workers share the module. Closing is optional; ``with`` does it.
+    a server's workers share the module. Closing is optional; ``with`` does it, and so does the end of
+    the last reference to it.
 
     To let a job and rows of your own commit together on a connection that you have already, use
     `awa_trio.enqueue`, or `awa_trio.bridge`, which need no client.
@@ -277,10 +434,12 @@ class BlockingClient(_Blocking[Client]):
         self._connecting = functools.partial(
             connect, dsn, app=app, pool_size=pool_size, prepare=prepare, observers=observers
         )
-        self._lock = threading.Lock()
-        self._link: _Link | None = None
+        self._links: dict[str, _Link] = {}
+        """The one link, if there is one; a dict, whose setdefault is one step to threads and signals."""
         self._closed = False
         _clients.add(self)
+        # One that nobody holds any more has nobody to close it.
+        weakref.finalize(self, _abandon, self._links).atexit = False
         super().__init__(self._reached)
         self.jobs = BlockingJobs(self._part(lambda client: client.jobs))
         self.dlq = BlockingDeadLetters(self._part(lambda client: client.dlq))
@@ -307,14 +466,17 @@ class BlockingClient(_Blocking[Client]):
         """
         _refuse_event_loop()
         link, client = self._reach()
-        with link.portal.wrap_async_context_manager(client.transaction()) as transaction:
+        with link.held(client.transaction()) as transaction:
             yield BlockingTransaction(lambda: (link, transaction))
 
     def close(self) -> None:
-        """Cancel the calls under way, close the connections; no call is possible afterwards."""
-        with self._lock:
-            self._closed = True
-            link, self._link = self._link, None
+        """Cancel the calls under way, close the connections; no call is possible afterwards.
+
+        What is cancelled in other threads raises ConfigurationError there, and their
+        transactions are rolled back.
+        """
+        self._closed = True
+        link = self._links.pop(_LINK, None)
         if link is not None:
             link.close()
 
@@ -330,12 +492,25 @@ class BlockingClient(_Blocking[Client]):
         self.close()
 
     def _reached(self) -> tuple[_Link, Client]:
-        with self._lock:
+        link = self._links.get(_LINK)
+        if link is None or link.over:
+            self._forget(link)
             if self._closed:
-                raise ConfigurationError("this client is closed; make another")
-            if self._link is None:
-                self._link = _Link(self._connecting)
-            return self._link, self._link.client
+                raise _closed()
+            link = self._links.setdefault(_LINK, _Link(self._connecting))
+            if self._closed:  # Since it was looked at.
+                self.close()
+                raise _closed()
+        try:
+            link.open()
+        except Exception:
+            self._forget(link)  # The next call tries again.
+            raise
+        return link, link.client
+
+    def _forget(self, link: _Link | None) -> None:
+        if self._links.get(_LINK) is link:
+            self._links.pop(_LINK, None)
 
     def _part(self, part: Callable[[Client], R]) -> Callable[[], tuple[_Link, R]]:
         def reach() -> tuple[_Link, R]:
@@ -346,15 +521,21 @@ class BlockingClient(_Blocking[Client]):
 
     def _forked(self) -> None:
         """In a child process there is no such thread, and the connections are the parent's."""
-        if self._link is not None:
-            _of_parents.append(self._link)
-        self._link, self._lock = None, threading.Lock()
+        _of_parents.extend(self._links.values())
+        self._links.clear()
 
+
+_LINK = "link"
 
 _clients: weakref.WeakSet[BlockingClient] = weakref.WeakSet()
 
 #: Links of a parent process, kept so that nothing of theirs is ever closed from here.
 _of_parents: list[_Link] = []
+
+
+def _abandon(links: dict[str, _Link]) -> None:
+    for link in links.values():
+        link.stop()
 
 
 def _after_fork() -> None:
