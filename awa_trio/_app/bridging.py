@@ -121,7 +121,9 @@ def enqueue(
       TypeError: the connection is none of these, or the app is none.
       ConfigurationError: it leads to another kind of database; or no transaction is open on
           it, so that the job would exist at once, whatever becomes of the caller's rows.
-      SchemaMissing: the database has no ``awa`` schema; the transaction has failed.
+      QueueDraining: somebody drains the queue; the transaction has failed.
+      SchemaMissing: the database has no ``awa`` schema; likewise.
+      SchemaError: it has one that this release cannot enqueue in; likewise.
       Exception: the library's own, where the database refused it, and the transaction with it.
     """
     check_app(app)
@@ -171,7 +173,8 @@ def enqueue_many(
       UnknownKind: as `enqueue`.
       TypeError: as `enqueue`; or the jobs are no list of them.
       ConfigurationError: as `enqueue`.
-      SchemaMissing: as `enqueue`.
+      QueueDraining: as `enqueue`.
+      SchemaError: as `enqueue`.
       Exception: as `enqueue`.
     """
     check_app(app)

@@ -10,7 +10,7 @@ import psycopg
 
 from .._core.arguments import check_type
 from .._core.codec import Codec
-from .._core.errors import InvalidRequest, QueueDraining, SchemaMissing
+from .._core.errors import InvalidRequest, QueueDraining, SchemaError, SchemaMissing
 from .._core.job import PreparedInsert
 from .._core.jsontext import name_of
 from .._core.registry import Registry
@@ -80,6 +80,7 @@ def enqueue(
       QueueDraining: somebody drains the queue; the transaction is lost.
       TypeError: the connection is none, or the app is none.
       SchemaMissing: the database has no ``awa`` schema; the transaction has failed.
+      SchemaError: it has one that this release cannot enqueue in; likewise.
       psycopg.Error: the database refused it, and the transaction with it.
     """
     check_app(app)
@@ -135,7 +136,8 @@ def enqueue_many(
       InvalidRequest: one of the requests breaks a rule; nothing was sent.
       UnknownKind: as `enqueue`.
       TypeError: as `enqueue`; or the jobs are no list of them.
-      SchemaMissing: as `enqueue`.
+      QueueDraining: as `enqueue`.
+      SchemaError: as `enqueue`.
       psycopg.Error: as `enqueue`.
     """
     check_app(app)
@@ -188,6 +190,7 @@ def in_a_sentence() -> Iterator[None]:
       InvalidRequest: a name has a character that the connection's encoding lacks; nothing
           was sent.
       SchemaMissing: the database has no ``awa`` schema.
+      SchemaError: it has one that this release cannot enqueue in.
       QueueDraining: somebody drains the queue.
     """
     try:
@@ -198,27 +201,35 @@ def in_a_sentence() -> Iterator[None]:
             " of the job's names or tags; set it to UTF8"
         ) from error
     except Exception as error:
-        state, detail = _of_driver(error)
+        state, message, detail = _of_driver(error)
         if state == _INVALID_SCHEMA_NAME:
             raise SchemaMissing from error
+        if state == _UNDEFINED_FUNCTION and "awa.enqueue" in message:
+            raise SchemaError(
+                "the database's awa schema has no awa.enqueue as this release calls it, so it is"
+                " another release's or another program's: see awa-trio migrate --status, and"
+                " upgrade it with: awa-trio migrate --dsn ..."
+            ) from error
         if state == DRAINING:
             raise QueueDraining(detail) from error
         raise
 
 
 _INVALID_SCHEMA_NAME = psycopg.errors.InvalidSchemaName.sqlstate
+_UNDEFINED_FUNCTION = psycopg.errors.UndefinedFunction.sqlstate
 
 
-def _of_driver(error: BaseException | None) -> tuple[str | None, str]:
-    """The SQLSTATE and the detail of a driver's error, also inside that of a library around it."""
+def _of_driver(error: BaseException | None) -> tuple[str | None, str, str]:
+    """SQLSTATE, message and detail of a driver's error, also inside that of a library around it."""
     while error is not None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if state:
             said = getattr(error, "diag", None)
+            message = getattr(said, "message_primary", None) or str(error)
             detail = getattr(said, "message_detail", None) or getattr(error, "detail", None)
-            return str(state), str(detail or "")
+            return str(state), message, str(detail or "")
         error = getattr(error, "orig", None) or error.__cause__
-    return None, ""
+    return None, "", ""
 
 
 def prepare(app: App | None, args: object, options: EnqueueOptions) -> PreparedInsert:

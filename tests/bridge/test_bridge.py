@@ -179,6 +179,31 @@ def test_a_database_without_the_schema_is_said_so(dsn: str) -> None:
             in_transaction(by, dsn, lambda c: [partial(bridge.enqueue, c, Ship(1))])
 
 
+@pytest.mark.untouched
+def test_a_schema_of_another_release_is_said_so(migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        connection.execute(
+            "ALTER FUNCTION awa.enqueue RENAME TO was;"
+            "ALTER FUNCTION awa.enqueue_many RENAME TO was_many"
+        )
+    for by in WAYS.values():
+        for call in (
+            lambda c: [partial(bridge.enqueue, c, Ship(1))],
+            lambda c: [partial(bridge.enqueue_many, c, [Ship(1), Ship(2)])],
+        ):
+            with pytest.raises(awa.SchemaError, match=r"has no awa\.enqueue.*awa-trio migrate"):
+                in_transaction(by, migrated, call)
+
+
+def test_a_queue_that_is_drained_takes_nothing_over_any_bridge(migrated: str) -> None:
+    with awa.BlockingClient(migrated) as client:
+        client.queues.drain("shipping")
+    for by in WAYS.values():
+        with pytest.raises(awa.QueueDraining, match="queue 'shipping' is being drained"):
+            in_transaction(by, migrated, lambda c: [partial(bridge.enqueue, c, Ship(1), app=app)])
+    assert stored(migrated) == []
+
+
 # ---- what is no transaction
 
 
