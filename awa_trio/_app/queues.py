@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack, final
 
 import anyio
+import attrs
 
 from .._core.arguments import check_whole
 from .._core.queues import (
@@ -13,6 +14,7 @@ from .._core.queues import (
     QueueStatus,
     check_overridable,
     check_overrides,
+    read_settings,
 )
 from .._core.request import check_queue
 from .._counts import MOST_COUNTED
@@ -126,9 +128,12 @@ class Queues:
         """
         check_queue(queue)
         changes = check_overrides(overrides)
+        # Looked at before, so that the call that writes is the last: what was cancelled while it
+        # looked has changed nothing.
+        status = await self.get(queue)
         with public_errors("overriding settings of a queue"):
             await self._store.override_queue(queue, changes, [])
-        return await self.get(queue)
+        return attrs.evolve(status, overrides={**status.overrides, **read_settings(changes)})
 
     async def reset(self, queue: str, *names: str) -> bool:
         """Forget overrides of a queue; return whether there were any.

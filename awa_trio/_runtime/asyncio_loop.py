@@ -134,6 +134,8 @@ class AsyncioLoop:
         async with trio.open_nursery() as nursery:
             async with opening as loop:
                 loop.set_exception_handler(self._unhandled)
+                # For those who set another that fails, or none: trio-asyncio's own ends the loop.
+                loop.default_exception_handler = partial(self._unhandled, loop)
                 loop.set_task_factory(self._task)
                 stop = loop.stop
                 loop.stop = lambda waiter=None: self._stop(stop, waiter)

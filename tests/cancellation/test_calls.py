@@ -56,7 +56,7 @@ class Desk:
         async with AsyncExitStack() as stack:
             desk.pool = await stack.enter_async_context(Pool(opener, size=2))
             desk.outside = await stack.enter_async_context(awa.connect(dsn))
-            desk.client = awa.Client(CutBackend(opener, desk.pool), None)
+            desk.client = awa.Client(CutBackend(opener, desk.pool), _app())
             desk.store = SqlWorkerStore(desk.pool, opener, opener)
             desk.worker = await desk.other.register("prepares", 3600.0)
             yield desk
@@ -182,6 +182,44 @@ async def _scheduled(desk: Desk) -> awa.ScheduleRow:
     return await desk.outside.cron.get(name)
 
 
+async def _paused(desk: Desk) -> awa.ScheduleRow:
+    row = await _scheduled(desk)
+    await desk.outside.cron.pause(row.name)
+    return row
+
+
+async def _queue(desk: Desk) -> str:
+    return f"q{desk.number()}"
+
+
+async def _drained(desk: Desk) -> str:
+    queue = await _queue(desk)
+    await desk.outside.queues.drain(queue)
+    return queue
+
+
+async def _overridden(desk: Desk) -> str:
+    queue = await _queue(desk)
+    await desk.outside.queues.override(queue, max_per_key=3)
+    return queue
+
+
+async def _uncounted(desk: Desk) -> None:
+    desk.client.queues._depths._known.clear()
+
+
+def _app() -> awa.App:
+    app = awa.App()
+    app.queue("deep", max_depth=1_000)
+    app.declare(Next, queue="mine")
+
+    @app.cron("0 3 * * *", name="nightly", args=Work(1))
+    @app.task(queue="mine")
+    async def work(job: awa.Job[Work]) -> None: ...
+
+    return app
+
+
 def _follow_ups(desk: Desk) -> list[Any]:
     return [job(queue="mine", key=bytes([desk.number() % 256] * 16)), job(queue="mine")]
 
@@ -229,6 +267,21 @@ CALLS: dict[str, Call] = {
     "dlq.purge_many": Call(Desk.dead, lambda d, _: d.client.dlq.purge_many(everything=True)),
     "cron.pause": Call(_scheduled, lambda d, row: d.client.cron.pause(row.name)),
     "cron.remove": Call(_scheduled, lambda d, row: d.client.cron.remove(row.name)),
+    "cron.resume": Call(_paused, lambda d, row: d.client.cron.resume(row.name)),
+    "cron.trigger": Call(_nothing, lambda d, _: d.client.cron.trigger("nightly")),
+    "queues.pause": Call(_queue, lambda d, queue: d.client.queues.pause(queue)),
+    "queues.drain": Call(_queue, lambda d, queue: d.client.queues.drain(queue)),
+    "queues.resume": Call(_drained, lambda d, queue: d.client.queues.resume(queue)),
+    "queues.override": Call(
+        _queue, lambda d, queue: d.client.queues.override(queue, max_workers=3, rate=5)
+    ),
+    "queues.reset": Call(_overridden, lambda d, queue: d.client.queues.reset(queue)),
+    "client.enqueue, with a depth": Call(
+        _uncounted, lambda d, _: d.client.enqueue(Work(1), queue="deep", when_full="wait")
+    ),
+    "declare_queues": Call(
+        _queue, lambda d, queue: d.store.declare_queues({queue: {"max_per_key": 5}})
+    ),
     "fire": Call(
         _scheduled,
         lambda d, row: d.store.fire(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -285,6 +286,28 @@ async def test_tasks_that_it_leaves_behind_can_stage_no_more_and_end_with_the_wo
     place = f"test_asyncio.py:{fails.__code__.co_firstlineno + 1} in fails"
     said = [r.getMessage() for r in caplog.records if place in r.getMessage()]
     assert said == [f"in the asyncio loop nobody waited for LookupError at {place}"] * 2
+
+
+@pytest.mark.parametrize("handle", [None, lambda loop, context: context["nothing"]])
+async def test_a_library_that_sets_the_loops_exception_handler_leaves_it_running(
+    handle: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise LookupError("secret")
+
+    async def handler(job: awa.Job[Work]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(handle)
+        loop.call_soon(fails)
+        await asyncio.sleep(1)
+
+    rig = Rig(handler, asyncio=True)
+    async with rig.working():
+        for _ in range(2):
+            assert (await rig.client.jobs.wait(await rig.enqueue())).state == S.COMPLETED
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len([text for text in said if "nobody waited for" in text]) == 2
+    assert "secret" not in caplog.text
 
 
 async def test_a_task_that_goes_on_when_cancelled_is_named(
