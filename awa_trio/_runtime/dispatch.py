@@ -100,7 +100,7 @@ class Slots:
         """Slots that attempts have."""
         return self.settings.max_workers - self.free
 
-    def most(self) -> int:
+    def most(self, now: float) -> int:
         """How many may be claimed now, as far as this queue alone is concerned.
 
         At most half of the slots at once: while one half runs, the other is claimed for.
@@ -108,21 +108,24 @@ class Slots:
         if not self.may_have_more or self.free <= 0:
             return 0
         half = (self.settings.max_workers + 1) // 2
-        return min(self.free, half, MOST_JOBS, self._in_bucket())
+        return min(self.free, half, MOST_JOBS, self._in_bucket(now))
 
-    def _in_bucket(self) -> int:
+    def _in_bucket(self, now: float) -> int:
         rate = self.settings.worker_rate
         if rate is None:
             return MOST_JOBS
-        return whole(tokens(rate, self._bucket, trio.current_time()))
+        return whole(tokens(rate, self._bucket, now))
 
-    def refilled_at(self) -> float:
-        """When its rate in this worker allows a job for which it has a slot; else never."""
+    def refilled_at(self, now: float) -> float:
+        """When its rate in this worker will allow a job for which it has a slot; else never.
+
+        Never, too, if it does so now: then something else keeps the queue, such as the worker's
+        cap, and to wake for it would be to find that again, without end.
+        """
         rate = self.settings.worker_rate
         if rate is None or not self.may_have_more or self.free <= 0:
             return math.inf
-        now = trio.current_time()
-        return now + seconds_to(rate, self._bucket, now)
+        return now + (seconds_to(rate, self._bucket, now) or math.inf)
 
     def want(self, most: int) -> Want:
         """What to claim, when so many may be."""
@@ -262,10 +265,10 @@ class Dispatcher:
             return math.inf
         return self._cap - sum(slots.taken + slots.promised for slots in self._queues.values())
 
-    def _rooms(self) -> list[tuple[Slots, int]]:
+    def _rooms(self, now: float) -> list[tuple[Slots, int]]:
         """The queues for which something may be claimed now, and how much."""
         queues = self._queues.values()
-        most = [slots.most() for slots in queues]
+        most = [slots.most(now) for slots in queues]
         if self._cap is not None:
             most = rooms(
                 self._cap,
@@ -365,9 +368,9 @@ class Dispatcher:
             self._news = trio.Event()
             await self._look_again()
             now = trio.current_time()
-            wanted = [] if self.waiting >= self._max_waiting else self._rooms()
+            wanted = [] if self.waiting >= self._max_waiting else self._rooms(now)
             if not wanted:
-                with trio.move_on_at(self._next_look()):
+                with trio.move_on_at(self._next_look(now)):
                     await self._news.wait()
                 continue
             if self._more_comes and now < gather_by:
@@ -397,9 +400,10 @@ class Dispatcher:
         interval = self._timings.poll_interval * (RARER if self.hears else 1.0)
         return interval * self._random.uniform(0.75, 1.25)
 
-    def _next_look(self) -> float:
+    def _next_look(self, now: float) -> float:
+        """When to look without news; ``now`` is when it was found that nothing is to be claimed."""
         looks = (
-            min(slots.look_at, slots.ask_at, slots.refilled_at())
+            min(slots.look_at, slots.ask_at, slots.refilled_at(now))
             for slots in self._queues.values()
         )
         return min(looks, default=math.inf)
@@ -431,7 +435,7 @@ class Dispatcher:
         worker_id = await self._worker_id()
         async with self.lock:
             # Attempts that have waited may have taken slots meanwhile, others have ended.
-            room = self._rooms()
+            room = self._rooms(trio.current_time())
             if not room:
                 return
             wanted = [slots for slots, _ in room]

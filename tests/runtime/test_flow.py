@@ -11,6 +11,7 @@ import trio
 from attrs import frozen
 
 import awa_trio as awa
+from awa_trio._runtime.dispatch import Dispatcher
 from awa_trio.testing import memory_client
 
 from .rig import Rig, Work
@@ -130,6 +131,29 @@ async def test_what_a_queue_is_kept_no_other_has() -> None:
         await until(starts, 5)
         assert trio.current_time() - began < 0.1
         assert starts.running == {"greedy": 3, "urgent": 2}
+
+
+async def test_a_full_cap_over_a_rate_with_tokens_is_slept_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was found again and again that one could start by its rate, at the cost of a processor."""
+    looks, next_look = Counter[float](), Dispatcher._next_look
+
+    def counted(self: Dispatcher, now: float) -> float:
+        looks[now] += 1
+        assert looks[now] < 50, "time stands still"
+        return next_look(self, now)
+
+    monkeypatch.setattr(Dispatcher, "_next_look", counted)
+    starts = Starts(seconds=10)
+    rig = rig_of(starts, one={"worker_rate": 100}, other={})
+    for n in range(3):
+        await rig.enqueue(n, queue="one")
+        await rig.enqueue(n, queue="other")
+    async with rig.working(max_workers=1):
+        await until(starts, 6)
+    assert starts.at[-1] - starts.at[0] == pytest.approx(50, abs=1)
+    assert 0 < looks.total() < 1_000
 
 
 async def test_attempts_that_have_waited_come_back_within_the_cap() -> None:
