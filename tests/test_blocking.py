@@ -201,15 +201,17 @@ def test_closing_it_under_those_who_use_it_undoes_what_they_do(migrated: str) ->
 
 def test_what_a_block_raises_comes_out_of_it_as_it_was(migrated: str) -> None:
     with awa.BlockingClient(migrated) as client:
+
+        def fail(error: BaseException) -> None:
+            with client.transaction() as tx:
+                tx.enqueue(Work(1))
+                raise error
+
         for error in (StopIteration("odd"), KeyboardInterrupt(), CancelledError()):
             with pytest.raises(type(error)) as caught:
-                with client.transaction() as tx:
-                    tx.enqueue(Work(1))
-                    raise error
+                fail(error)
             assert caught.value is error
-        with client.transaction() as tx:
-            tx.enqueue(Work(2))
-            raise psycopg.Rollback
+        fail(psycopg.Rollback())  # which the transaction takes for what it says
         assert client.jobs.list() == []
 
 

@@ -164,7 +164,8 @@ class _Link:
 
         left = self.start(hold)
         try:
-            wait([entered, left], return_when=FIRST_COMPLETED)
+            either: list[Future[Any]] = [entered, left]
+            wait(either, return_when=FIRST_COMPLETED)
             if not entered.done():
                 _result(left)
             try:
@@ -495,18 +496,20 @@ class BlockingClient(_Blocking[Client]):
         link = self._links.get(_LINK)
         if link is None or link.over:
             self._forget(link)
-            if self._closed:
-                raise _closed()
+            self._refuse_closed()
             link = self._links.setdefault(_LINK, _Link(self._connecting))
-            if self._closed:  # Since it was looked at.
-                self.close()
-                raise _closed()
+            self._refuse_closed()  # It may have been, since it was looked at.
         try:
             link.open()
         except Exception:
             self._forget(link)  # The next call tries again.
             raise
         return link, link.client
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            self.close()
+            raise _closed()
 
     def _forget(self, link: _Link | None) -> None:
         if self._links.get(_LINK) is link:

@@ -200,7 +200,9 @@ def test_a_queue_that_is_drained_takes_nothing_over_any_bridge(migrated: str) ->
         client.queues.drain("shipping")
     for by in WAYS.values():
         with pytest.raises(awa.QueueDraining, match="queue 'shipping' is being drained"):
-            in_transaction(by, migrated, lambda c: [partial(bridge.enqueue, c, Ship(1), app=app)])
+            in_transaction(
+                by, migrated, lambda c: [partial(bridge.enqueue, c, Ship(1), app=app)]
+            )
     assert stored(migrated) == []
 
 
