@@ -168,10 +168,10 @@ def _tell(asked: Asked, noun: str, past: str, done: int, left: int, *, whole: bo
         return
     say(f"{past} {how_many(done, noun)}")
     if left:
-        them = "it was" if left == 1 else "they were"
+        them = "it has" if left == 1 else "they have"
         say(
-            f"left {how_many(left, noun)} alone: {them} on the move, or another job holds the"
-            " unique key"
+            f"left {how_many(left, noun)} alone: {them} moved on meanwhile, or another job holds"
+            " the unique key"
         )
     if not whole:
         note("that is not all; the same command goes on with the rest")
