@@ -6,9 +6,9 @@ called in that thread, with what it takes, returns and raises. Source: ADR 0032.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -283,6 +283,9 @@ def _event_loop_here() -> str | None:
         pass
     if trio.lowlevel.in_trio_run():
         return "trio"
+    asyncio = sys.modules.get("asyncio")  # Nobody runs a loop of it who has not imported it.
+    if asyncio is None:
+        return None
     try:
         asyncio.get_running_loop()
     except RuntimeError:
