@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 import awa_trio as awa
@@ -16,6 +17,16 @@ ENGINES: dict[str, str | None] = {
     "canonical": "canonical",
     "segmented": "segmented",
 }
+
+
+def job_tables(connection: psycopg.Connection) -> list[str]:
+    """The tables that jobs are inserted into, in a database of whichever engine."""
+    tables = ["awa.jobs", "awa.lane_jobs"]
+    return [
+        table
+        for table in tables
+        if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,)
+    ]
 
 
 @asynccontextmanager

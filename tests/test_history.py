@@ -97,8 +97,9 @@ async def test_what_cannot_be_looked_at(
 
 async def test_a_reader_may_look(migrated: str, awa_server: str) -> None:
     """It reads what activity reads, with the same rights."""
-    script = awa.grants_script("reader", role="plots_reader")
     with psycopg.connect(migrated, autocommit=True) as connection:
+        [(engine,)] = connection.execute("SELECT awa.engine()").fetchall()
+        script = awa.grants_script("reader", role="plots_reader", engine=engine)
         connection.execute("DROP ROLE IF EXISTS plots_reader")
         connection.execute("CREATE ROLE plots_reader LOGIN")
         try:

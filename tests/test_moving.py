@@ -62,15 +62,15 @@ def moved(dsn: str, key: str) -> list[tuple[object, ...]]:
         ).fetchall()
 
 
-def test_from_procrastinate(migrated: str, tmp_path: Path) -> None:
-    with psycopg.connect(migrated) as connection:
+def test_from_procrastinate(canonical: str, tmp_path: Path) -> None:
+    with psycopg.connect(canonical) as connection:
         connection.execute(PROCRASTINATE)
-    assert run("from-procrastinate.md", tmp_path, AWA_DSN=migrated) == "2 jobs moved"
-    assert [row[:4] + row[5:] for row in moved(migrated, "procrastinate_id")] == [
+    assert run("from-procrastinate.md", tmp_path, AWA_DSN=canonical) == "2 jobs moved"
+    assert [row[:4] + row[5:] for row in moved(canonical, "procrastinate_id")] == [
         ({"user_id": 1, "day": "a"}, "email", 2, None, False),
         ({"user_id": 2, "day": "b"}, "bulk", 1, "u2", True),
     ]
-    with psycopg.connect(migrated) as connection:
+    with psycopg.connect(canonical) as connection:
         left = connection.execute(
             "SELECT status FROM procrastinate_jobs ORDER BY id"
         ).fetchall()

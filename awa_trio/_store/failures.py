@@ -39,9 +39,10 @@ _TRANSIENT = frozenset({"40P01", "40001", "40003", "25006", "3D000"})
 _TRANSIENT_CLASSES = frozenset({"08", "53", "57", "58"})
 
 
-#: Statements that were prepared on another connection than this one, or are already: a
-#: pooler in transaction mode is in between. Nothing that a job is to blame for.
-_UNPREPARED = frozenset({"26000", "42P05"})
+#: Statements that were prepared on another connection than this one, or are already, or are
+#: another client's of the same name, with other parameters: a pooler in transaction mode is in
+#: between. Nothing that a job is to blame for.
+_UNPREPARED = frozenset({"26000", "42P05", "08P01"})
 _PREPARE = "; behind a pooler in transaction mode, leave out prepare=True"
 
 #: invalid_schema_name, undefined_function, undefined_table; invalid_catalog_name;

@@ -117,13 +117,13 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("for_programs", [True, False])
 def test_every_command_prints_json_or_text(
-    migrated: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch, for_programs: bool
+    canonical: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch, for_programs: bool
 ) -> None:
     fake_demo(monkeypatch)
-    monkeypatch.setenv("AWA_DSN", migrated)
-    enqueue(migrated, "quick\x1b[31m", '{"n": 1}')
-    job_id = enqueue(migrated, "quick", '{"n": 2}')
-    with psycopg.connect(migrated, autocommit=True) as connection:
+    monkeypatch.setenv("AWA_DSN", canonical)
+    enqueue(canonical, "quick\x1b[31m", '{"n": 1}')
+    job_id = enqueue(canonical, "quick", '{"n": 2}')
+    with psycopg.connect(canonical, autocommit=True) as connection:
         connection.execute(
             "UPDATE awa.jobs SET state = 'failed', finalized_at = now(), dead_letter = 'terminal_error'"
             " WHERE id = %s",

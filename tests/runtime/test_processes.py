@@ -21,6 +21,7 @@ from psycopg import sql
 
 import awa_trio as awa
 
+from ..engines import job_tables
 from .app_for_processes import TIMINGS, Item, Poison, Source, Waits, app
 
 S = awa.JobState
@@ -477,13 +478,11 @@ async def test_a_refused_insert_rolls_its_own_completion_back_and_no_other(
             END $$;
             """
         )
-        for table in ("awa.jobs", "awa.lane_jobs"):
-            exists = connection.execute("SELECT to_regclass(%s)", [table]).fetchone()
-            if exists != (None,):
-                connection.execute(
-                    f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW"
-                    " WHEN (NEW.kind = 'item') EXECUTE FUNCTION refuse()".encode()
-                )
+        for table in job_tables(connection):
+            connection.execute(
+                f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW"
+                " WHEN (NEW.kind = 'item') EXECUTE FUNCTION refuse()".encode()
+            )
     async with client_of(migrated) as client, trio.open_nursery() as nursery:
         sources = [Source(n, [n, n + 100]) for n in range(30)]
         answers = await client.enqueue_many(sources)

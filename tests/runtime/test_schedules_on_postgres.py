@@ -15,6 +15,7 @@ from awa_trio._core.job import PreparedInsert
 from awa_trio._core.schedules import Definition
 from awa_trio._seam.values import Enqueued
 
+from ..engines import job_tables
 from .scheduled_app import app as killed_app
 from .test_processes import worker_process
 
@@ -155,10 +156,13 @@ async def test_a_table_that_refuses_the_jobs_is_told_and_stops_no_other(migrated
         connection.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN IF NEW.queue = 'refused' THEN PERFORM FROM no_such_table; END IF;"
-            " RETURN NEW; END $$;"
-            "CREATE TRIGGER refuse BEFORE INSERT ON awa.jobs FOR EACH ROW"
-            " EXECUTE FUNCTION public.refuse()"
+            " RETURN NEW; END $$"
         )
+        for table in job_tables(connection):
+            connection.execute(
+                f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW"
+                " EXECUTE FUNCTION public.refuse()".encode()
+            )
     app = awa.App()
 
     @app.cron("* * * * * *", name="a refused one", queue="refused")

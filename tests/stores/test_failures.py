@@ -13,7 +13,12 @@ from awa_trio._store.failures import store_error
 
 
 @pytest.mark.parametrize(
-    "error", [errors.DuplicatePreparedStatement("exists"), errors.InvalidSqlStatementName("?")]
+    "error",
+    [
+        errors.DuplicatePreparedStatement("exists"),
+        errors.InvalidSqlStatementName("?"),
+        errors.ProtocolViolation("bind message supplies 14 parameters, but ... requires 0"),
+    ],
 )
 def test_a_statement_that_is_not_prepared_here_is_no_jobs_fault(error: psycopg.Error) -> None:
     """Behind a pooler in transaction mode a settlement would fail its job for good."""

@@ -268,9 +268,10 @@ async def test_a_page_does_what_its_role_may(migrated: str, rights: str) -> None
         await drain(app, client)
         await client.enqueue(Receipt(1))
     with psycopg.connect(migrated, autocommit=True) as owner:
+        [(engine,)] = owner.execute("SELECT awa.engine()").fetchall()
         owner.execute(f"CREATE ROLE {role} LOGIN".encode())
         try:
-            owner.execute(awa.grants_script(rights, role=role).encode())
+            owner.execute(awa.grants_script(rights, role=role, engine=engine).encode())
             async with (
                 awa.connect(make_conninfo(migrated, user=role), app=app) as client,
                 visiting(create_app(client, read_only=False)) as visitor,
