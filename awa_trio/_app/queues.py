@@ -36,7 +36,7 @@ class Queues:
         self._depths = depths
 
     async def list(self) -> list[QueueStatus]:
-        """Read all queues that have jobs, or that something was said about, by name.
+        """Read all queues that have jobs, that workers serve, or that something was said about, by name.
 
         What it costs is bounded: jobs are counted up to 10,000 in each state.
 

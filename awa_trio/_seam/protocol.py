@@ -527,7 +527,7 @@ class Flow(Protocol):
 
         Args:
           queues: which, each of them whether known or not; None for all that have live jobs,
-              or that something was said about.
+              that live workers serve, or that something was said about.
           most: jobs to count in each state; what it costs is bounded by this.
         """
         ...

@@ -415,7 +415,10 @@ class FlowContract(Steps):
             job(queue="only a key", limit_key="b"),
         )
         await world.store.set_queue("said", paused=True, draining=True)
+        await world.store.register("dead by then", 40, ["was served"])
         await world.advance(50)
+        await world.store.register("w", 30, ["served", "lives"])
+        await world.store.register("says nothing", 30)
         found = {one.name: one for one in await world.store.list_queues(None, 10)}
         assert {name: [*one.counts.values()] for name, one in found.items()} == {
             "lives": [2, 4, 0, 0, 0],
@@ -423,6 +426,7 @@ class FlowContract(Steps):
             "only later": [1, 0, 0, 0, 0],
             "runs": [0, 0, 0, 1, 0],
             "said": [0, 0, 0, 0, 0],
+            "served": [0, 0, 0, 0, 0],
             "waits": [0, 0, 0, 0, 1],
         }
         assert list(found) == sorted(found)

@@ -25,7 +25,8 @@ class MemoryFlow(MemoryInspecting):
         for row in self._jobs.values():
             if not row.state.terminal:
                 live.setdefault(row.queue, []).append(row)
-        names = {*self._book.names, *live} if queues is None else set(queues)
+        every = {*self._book.names, *live, *self._served()}
+        names = every if queues is None else set(queues)
         return [
             self._book.status(name, live.get(name, ()), most, self._now())
             for name in sorted(names)

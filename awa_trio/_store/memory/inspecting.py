@@ -164,10 +164,7 @@ class MemoryInspecting(MemoryRows):
             key=lambda row: (row.finalized_at or now, row.id),
             reverse=True,
         )
-        queues = {row.queue for row in self._jobs.values() if row.state in WAITING}
-        for worker in self._workers.values():
-            if self._alive(worker):
-                queues.update(worker.queues or ())
+        waiting = {row.queue for row in self._jobs.values() if row.state in WAITING}
         return Figures(
             now,
             (now - since).total_seconds(),
@@ -178,7 +175,7 @@ class MemoryInspecting(MemoryRows):
             run,
             max(self._jobs, default=None),
             tuple(row.id for row in failures[:10]),
-            tuple(sorted(queues)),
+            tuple(sorted({*waiting, *self._served()})),
         )
 
     async def list_from(

@@ -61,6 +61,11 @@ class MemoryRows:
     def _alive(self, worker: Worker) -> bool:
         return worker.fenced_at is None and self._clock() - worker.beat_at <= worker.lease
 
+    def _served(self) -> set[str]:
+        """The queues that live workers serve: as functions/served_queues.sql."""
+        alive = [worker for worker in self._workers.values() if self._alive(worker)]
+        return {queue for worker in alive for queue in worker.queues or ()}
+
     def _move(self, row: JobDetails, to: JobState) -> int | None:
         """Change a job's state and its hold on its key; as functions/exchange_keys.sql."""
         row.state = to

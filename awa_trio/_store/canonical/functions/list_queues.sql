@@ -1,6 +1,7 @@
 -- list_queues: queues as people read them.
 --
---   only_queues  text[]  which; null for all that have live jobs, or of which something was said
+--   only_queues  text[]  which; null for all that have live jobs, that live workers serve, or of
+--                        which something was said
 --   most         int     as for awa.queue_counts
 --
 -- Returns a row per queue, by name: its jobs by state, as an object; the seconds since the first
@@ -24,7 +25,9 @@ DECLARE
              UNION ALL
             SELECT q.queue FROM awa.queues AS q WHERE only_queues IS NULL
              UNION ALL
-            SELECT q.queue FROM awa.queue_names() AS q (queue) WHERE only_queues IS NULL) AS n
+            SELECT q.queue FROM awa.queue_names() AS q (queue) WHERE only_queues IS NULL
+             UNION ALL
+            SELECT q.queue FROM awa.served_queues(NULL) AS q (queue) WHERE only_queues IS NULL) AS n
          ORDER BY 1);
 BEGIN
     RETURN QUERY
