@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from .. import Client, DeadLetterReason
 from ._errors import UsageError
@@ -69,7 +70,7 @@ async def retry(
     reason: Reason = None,
     everything: All = False,
     run_at: datetime | None = None,
-    priority: int | None = None,
+    priority: Annotated[int | None, Parameter(validator=Number(gte=1, lte=4))] = None,
     to_queue: str | None = None,
     dry_run: DryRun = False,
     yes: Yes = False,

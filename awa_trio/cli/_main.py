@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import psycopg
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError
 
 from .. import AwaError, DatabaseUnavailable, SchemaError, __version__
 from ..pg import DevServerError
@@ -28,6 +28,7 @@ from ._output import drop_unwritable_output, open_closed_output, problem
 from ._queues import queues
 from ._storage import storage
 from ._top import top
+from ._usage import usage_problem
 from ._web import web
 from ._worker import worker
 from ._workers import workers
@@ -99,18 +100,6 @@ def _check_encoding(arguments: Sequence[str]) -> None:
             raise UsageError(f"the argument {argument} is not text in UTF-8") from None
 
 
-def _missing(error: MissingArgumentError) -> str:
-    """What a command lacks: an argument or option, or the value of an option that is there."""
-    if error.argument is None:
-        return str(error)
-    command = " ".join(error.command_chain or ())
-    if error.keyword is not None:
-        lacks = f"{error.keyword} needs a value after it"
-    else:
-        lacks = f"{command or 'this'} needs {error.argument.name}"
-    return f"{lacks}; see: {' '.join(['awa-trio', command]).strip()} --help"
-
-
 def _code(error: BaseException) -> int:
     """Say what went wrong, and return the exit code for it; a bug is raised again."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -120,10 +109,10 @@ def _code(error: BaseException) -> int:
             return INTERRUPTED
         case BrokenPipeError():  # as of ``awa-trio ... | head``: nobody is left to tell
             return BROKEN_PIPE
-        case MissingArgumentError():
-            problem(_missing(error))
+        case CycloptsError():
+            problem(usage_problem(error))
             return USAGE
-        case CycloptsError() | UsageError():
+        case UsageError():
             code = USAGE
         case DatabaseUnavailable():
             code = UNREACHABLE

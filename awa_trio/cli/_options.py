@@ -49,10 +49,10 @@ Json = Annotated[
 ]
 """Whether to print for programs."""
 
-Id = Annotated[int, Parameter(help="The job.")]
+Id = Annotated[int, Parameter(help="The job's ID.")]
 """Which job."""
 
-Ids = Annotated[tuple[int, ...], Parameter(negative="", help="The jobs.")]
+Ids = Annotated[tuple[int, ...], Parameter(negative="", help="The jobs' IDs.")]
 """Which jobs."""
 
 All = Annotated[bool, Parameter(name="--all", negative="", help="All of them.")]

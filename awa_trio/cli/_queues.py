@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as jsons
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import attrs
@@ -28,7 +29,7 @@ Name = Annotated[str, Parameter(help="The queue.")]
 
 @queues.command(name="list")
 async def list_(*, json: Json = False, dsn: Dsn = "") -> None:
-    """List queues that have jobs, or of which something was said, with what is in them."""
+    """List queues that have jobs, that workers serve, or of which something was said."""
     async with connect_once(dsn) as client:
         found = await client.queues.list()
     _print(found, as_json=json)
@@ -137,7 +138,8 @@ async def override(
     """
     overrides: dict[str, Any] = dict(_setting(text) for text in settings)
     async with connect_once(dsn) as client:
-        status = await client.queues.override(name, **overrides)
+        with _usage():
+            status = await client.queues.override(name, **overrides)
     _print_overrides(status, as_json=json)
 
 
@@ -160,9 +162,23 @@ async def reset(
         Names of settings. Default, all.
     """
     async with connect_once(dsn) as client:
-        await client.queues.reset(name, *settings)
+        with _usage():
+            await client.queues.reset(name, *settings)
         status = await client.queues.get(name)
     _print_overrides(status, as_json=json)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """Take a setting that there is not, or a value that none has, for what it is here.
+
+    Raises:
+      UsageError: it was one.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from error
 
 
 def _setting(text: str) -> tuple[str, Any]:

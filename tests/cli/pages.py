@@ -16,6 +16,7 @@ from typing import Any
 from cyclopts import App
 
 from awa_trio.cli._main import app
+from awa_trio.cli._usage import place
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 BEGIN, END = "<!-- from the commands: just cli-page -->", "<!-- until here -->"
@@ -44,20 +45,13 @@ def rendered() -> str:
 
 def _section(path: tuple[str, ...], command: App) -> str:
     taken = options(command)
-    places = " ".join(_place(a) for a in taken if not a.names[0].startswith("-"))
+    places = " ".join(place(a) for a in taken if not a.names[0].startswith("-"))
     words = re.split(r"\n\s*Parameters\n", command.default_command.__doc__ or "")[0]
     paragraphs = [" ".join(p.split()) for p in words.strip().split("\n\n")]
     rows = [f"| {_names(a)} | {_what(a)} |" for a in taken]
     title = f"### `{' '.join(['awa-trio', *path, places]).strip()}`"
     table = ["| | |", "|---|---|", *rows] if rows else []
     return "\n".join([title, "", "\n\n".join(paragraphs), "", *table, ""])
-
-
-def _place(argument: Any) -> str:
-    name: str = argument.names[0]
-    if typing.get_origin(argument.hint) is tuple:
-        return f"[{name.removesuffix('S')}...]"
-    return name if argument.required or argument.field_info.default is not None else f"[{name}]"
 
 
 def _names(argument: Any) -> str:

@@ -141,9 +141,9 @@ def test_one_is_triggered_by_its_app(scheduled: str, capsys: Capture) -> None:
         (["show", "nobody"], 1, "there is no schedule 'nobody'"),
         (["show", ""], 1, "name: give 1 to 200 characters"),
         (["pause", "nightli"], 1, "did you mean 'nightly'"),
-        (["pause"], 2, "cron pause needs "),
-        (["trigger", "nightly"], 2, "cron trigger needs --app"),
-        (["trigger", "nightly", "--app"], 2, "--app needs a value after it"),
+        (["pause"], 2, "NAME is missing"),
+        (["trigger", "nightly"], 2, "--app is missing"),
+        (["trigger", "nightly", "--app"], 2, "--app has no value"),
         (["trigger", "old", "--app", "scheduling:app"], 1, "there is no schedule 'old'"),
         (
             ["trigger", "broken", "--app", "scheduling:app"],
