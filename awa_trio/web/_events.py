@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from .. import JobNotFound
 from ._live import Receive, Send, Streams
-from ._pages import about_job, about_overview, about_queues, about_workers
+from ._pages import about_cron, about_job, about_overview, about_queues, about_workers
 from ._requests import Refused, visitor_of
 from ._site import ANSWER_WITHIN, Site, job_id_of, log, told
 
@@ -19,6 +19,7 @@ from ._site import ANSWER_WITHIN, Site, job_id_of, log, told
 VIEWS: dict[str, Callable[[Site], Awaitable[dict[str, Any]]]] = {
     "overview": about_overview,
     "queues": about_queues,
+    "cron": about_cron,
     "workers": about_workers,
 }
 

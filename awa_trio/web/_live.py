@@ -51,6 +51,12 @@ class Shared:
     def __init__(self) -> None:
         self._answers: OrderedDict[object, tuple[float, Any]] = OrderedDict()
         self._locks: dict[object, tuple[anyio.Lock, int]] = {}
+        self._changes = 0
+
+    def forget(self) -> None:
+        """Let nobody be told what was so before something was done here."""
+        self._answers.clear()
+        self._changes += 1
 
     async def get(self, key: object, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer to a question that was asked a moment ago, or ask it."""
@@ -62,7 +68,10 @@ class Shared:
                 if found is not None and anyio.current_time() - found[0] < FRESH:
                     known: T = found[1]
                     return known
+                changes = self._changes
                 answer = await ask()
+                if changes != self._changes:
+                    return answer
                 self._answers[key] = anyio.current_time(), answer
                 self._answers.move_to_end(key)
                 while len(self._answers) > MOST_ANSWERS:

@@ -12,7 +12,7 @@ from .. import QueueStatus
 from ._figures import look
 from ._requests import visitor_of
 from ._site import PAGE, Site, job_id_of, number_in, what_of, word_in
-from ._stories import metadata_of, tell
+from ._stories import tell
 from ._words import setting
 
 
@@ -67,7 +67,6 @@ async def about_job(site: Site, job_id: int) -> dict[str, Any]:
         "reasons": [] if found.state.terminal else await jobs.explain(job_id),
         "origin": await jobs.origin(job_id),
         "follow_ups": await jobs.follow_ups(job_id),
-        "metadata": metadata_of(found) if shows else "",
     }
 
 
@@ -165,7 +164,12 @@ def settings_of(queue: QueueStatus) -> list[tuple[str, str, bool]]:
 
 async def cron(site: Site, request: Request) -> Response:
     """Every schedule."""
-    return site.page(request, "cron", here="/cron", schedules=await site.client.cron.list())
+    return site.page(request, "cron", here="/cron", **await about_cron(site))
+
+
+async def about_cron(site: Site) -> dict[str, Any]:
+    """What the page of schedules is made of."""
+    return {"schedules": await site.shared.get("cron", site.client.cron.list)}
 
 
 async def workers(site: Site, request: Request) -> Response:

@@ -127,8 +127,11 @@ class Site:
                     403, "Read-only", "Nothing was changed: this page is for looking only."
                 )
             form = await read_form(request)
-            with _rights():
-                return await action(self, request, form)
+            try:
+                with _rights():
+                    return await action(self, request, form)
+            finally:
+                self.shared.forget()
 
         return endpoint
 

@@ -48,7 +48,7 @@ async def with_jobs() -> awa.Client:
     """A client of a store in memory: 1 completed, 2 a dead letter, 3 a follow-up of 1,
     4 scheduled, 5 due."""
     client = memory_client(app)
-    await client.enqueue(Charge("4242"), tags=["vip"], metadata={"note": "4242"})
+    await client.enqueue(Charge("visa-4242"), tags=["vip"], metadata={"note": "visa-4242"})
     await client.enqueue(Charge("declined"))
     await drain(app, client)
     await client.enqueue(Receipt(8), run_at=datetime.now(UTC) + timedelta(days=400))

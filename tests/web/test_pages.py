@@ -81,7 +81,7 @@ async def test_every_page_is_whole_and_hides_what_applications_put_in(
         page = await visitor.get(path)
     assert page.status_code == 200, page.text
     assert page.text.rstrip().endswith("</html>")
-    assert "4242" not in page.text
+    assert "visa-4242" not in page.text
     assert "no money" not in page.text
     # Nothing of the page is in the page: its policy would not let it run, or look right.
     assert not re.search(
@@ -96,9 +96,9 @@ async def test_what_applications_put_in_is_shown_where_that_is_allowed(
         charged = (await visitor.get("/jobs/1")).text
         declined = (await visitor.get("/jobs/2")).text
         letters = (await visitor.get("/dead-letters")).text
-    assert "&#34;card&#34;: &#34;4242&#34;" in charged  # arguments
-    assert "&#34;charged&#34;: &#34;4242&#34;" in charged  # output
-    assert "&#34;note&#34;: &#34;4242&#34;" in charged  # metadata
+    assert "&#34;card&#34;: &#34;visa-4242&#34;" in charged  # arguments
+    assert "&#34;charged&#34;: &#34;visa-4242&#34;" in charged  # output
+    assert "&#34;note&#34;: &#34;visa-4242&#34;" in charged  # metadata
     assert "no money on card declined" in declined
     assert "no money on card declined" in letters
 
@@ -276,7 +276,7 @@ async def test_a_page_that_does_not_know_the_follow_ups_says_how_to_go_on() -> N
     assert (await ignorant.jobs.get(1)).state is S.CANCELLED
 
 
-async def test_a_queue_with_nothing_in_it_is_steered_by_way_of_its_worker() -> None:
+async def test_a_queue_with_nothing_in_it_is_listed_and_steered() -> None:
     quiet = awa.App()
 
     @quiet.task(queue="a & b")
@@ -286,9 +286,9 @@ async def test_a_queue_with_nothing_in_it_is_steered_by_way_of_its_worker() -> N
     async with trio.open_nursery() as nursery:
         await nursery.start(awa.run_worker, quiet, client)
         async with visiting(create_app(client, read_only=False)) as visitor:
-            assert 'href="/workers">workers</a>' in (await visitor.get("/queues")).text
-            assert "/queues/of?queue=a+%26+b" in (await visitor.get("/workers")).text
-            await submit(visitor, "/queues/of?queue=a+%26+b", "/queues/pause", queue="a & b")
+            for page in ("/", "/queues", "/workers"):
+                assert "queue=a+%26+b" in (await visitor.get(page)).text
+            await submit(visitor, "/queues", "/queues/pause", queue="a & b")
         assert (await client.queues.get("a & b")).paused
         nursery.cancel_scope.cancel()
 
@@ -304,8 +304,11 @@ async def test_a_schedule_is_steered() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(awa.run_worker, regular, client)
         nursery.cancel_scope.cancel()
-    async with visiting(create_app(client, read_only=False)) as visitor:
+    page = create_app(client, read_only=False)
+    async with visiting(page) as visitor:
         assert "every 3600 s" in (await visitor.get("/cron")).text
+        heard = await stream(page, "/events/cron", lambda said: "event: live" in said)
+        assert "every 3600 s" in "".join(heard)
         await submit(visitor, "/cron", "/cron/pause", schedule="tidy up")
         assert (await client.cron.get("tidy up")).paused
         assert "paused" in (await visitor.get("/cron")).text
