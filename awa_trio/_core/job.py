@@ -176,6 +176,18 @@ class JobRow:
         return {k: v for k, v in self.all_metadata.items() if not k.startswith(RESERVED)}
 
     @property
+    def metadata_text(self) -> str:
+        """Its metadata as the text of a JSON object, for people to read.
+
+        What Python will not read, as it was inserted, reserved keys and all: plain SQL may insert
+        numbers of thousands of digits, and what is nested a thousand deep.
+        """
+        try:
+            return json.dumps(self.metadata, ensure_ascii=False)
+        except (UndecodableArgs, ValueError, RecursionError):
+            return (self.raw_metadata or b"{}").decode()
+
+    @property
     def progress(self) -> JobProgress:
         """How far it had come when that was last written; its completion removes it."""
         return read_progress(self.raw_progress)
@@ -276,6 +288,23 @@ class JobDetails(JobRow):
     Whoever has it can resolve the callback."""
     callback_until: datetime | None
     """When that times out; None if it has been answered, or there is none."""
+
+    @property
+    def moment(self) -> tuple[str, datetime | None]:
+        """The instant that tells most of it in its state, after a word on what it is.
+
+        ``("due", run_at)``, ``("started", attempted_at)``, ``("ended", finalized_at)``, or of one that
+        waits for a callback ``("times out", callback_until)``; ``("about to go on", None)`` if that
+        has come.
+        """
+        if self.state.terminal:
+            return "ended", self.finalized_at
+        if self.state is JobState.RUNNING:
+            return "started", self.attempted_at
+        if self.state is JobState.WAITING_EXTERNAL:
+            until = self.callback_until
+            return ("about to go on", None) if until is None else ("times out", until)
+        return "due", self.run_at
 
     @property
     def output(self) -> Any:

@@ -23,7 +23,6 @@ from .. import (
     JobDetails,
     StoragePart,
     TimelineEntry,
-    UndecodableArgs,
     _times,
 )
 
@@ -147,22 +146,10 @@ def _print_as_json(job: JobDetails, **more: Any) -> None:
     facts = _facts(job)
     members = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
     members["args"] = job.raw_args.decode()
-    members["metadata"], triggered_by = _metadata(job)
-    members["triggered_by"] = json.dumps(triggered_by)
+    members["metadata"] = job.metadata_text
+    members["output"] = (job.raw_output or b"null").decode()
     members |= {name: json.dumps(value, ensure_ascii=False) for name, value in more.items()}
     print_json_line(members)
-
-
-def _metadata(job: JobDetails) -> tuple[str, int | None]:
-    """A job's metadata as JSON, and the job that triggered it.
-
-    As it was inserted, reserved keys and all, if that is more than Python reads: plain SQL
-    may insert numbers of thousands of digits.
-    """
-    try:
-        return json.dumps(job.metadata, ensure_ascii=False), job.triggered_by
-    except (ValueError, RecursionError, UndecodableArgs):
-        return (job.raw_metadata or b"{}").decode(), None
 
 
 def _facts(job: JobDetails) -> dict[str, Any]:
@@ -177,7 +164,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         "args": None,
         "metadata": None,
         "tags": list(job.tags),
-        "triggered_by": None,
+        "triggered_by": job.triggered_by,
         "schedule": job.schedule,
         "scheduled_for": iso(job.scheduled_for),
         "ordering_key": job.ordering_key,
@@ -198,7 +185,7 @@ def _facts(job: JobDetails) -> dict[str, Any]:
         }
         if job.raw_progress
         else None,
-        "output": job.output,
+        "output": None,
         "dead_letter": job.dead_letter,
         "errors": [
             {
@@ -221,7 +208,7 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
     """Print jobs as a table."""
     print_table(
         "no jobs",
-        ("id", "state", "kind", "queue", "attempt", "due", "last error"),
+        ("id", "state", "kind", "queue", "attempt", "when", "last error"),
         [
             (
                 str(job.id),
@@ -229,12 +216,18 @@ def print_jobs(jobs: Sequence[JobDetails]) -> None:
                 cell(job.kind),
                 cell(job.queue),
                 f"{job.attempt}/{job.max_attempts}",
-                ago(job.run_at),
+                _moment(job),
                 cell(last_error(job)),
             )
             for job in jobs
         ],
     )
+
+
+def _moment(job: JobDetails) -> str:
+    """When it ended, started or is due."""
+    what, at = job.moment
+    return f"{what} {ago(at)}".strip()
 
 
 def print_dead_letters(jobs: Sequence[JobDetails]) -> None:
@@ -302,10 +295,32 @@ def print_rows(table: Table | None, empty: str) -> None:
 
 def print_wide(what: RenderableType) -> None:
     """Print what has a width: piped, it may be as wide as it likes."""
-    _Output(width=out.width if out.is_terminal else 200, highlight=False).print(what)
+    if out.is_terminal:
+        _Output(highlight=False).print(what)
+        return
+    console = _Output(width=200, highlight=False)
+    with console.capture() as printed:
+        console.print(what)
+    # Columns are filled up to their width, which nobody needs after the last.
+    for line in printed.get().splitlines():
+        out.print(Text(line.rstrip()))
 
 
-_NUMBERS = frozenset({"id", "running", "waiting"})
+#: Columns whose cells end at the same place, so that numbers can be compared.
+_NUMBERS = frozenset(
+    {
+        "id",
+        "running",
+        "waiting",
+        "available",
+        "scheduled",
+        "retryable",
+        "due",
+        "oldest",
+        "fires",
+    }
+    | {"jobs, about", "size"}
+)
 _LONG = frozenset({"name", "kind", "queue", "queues", "last error"})
 
 
@@ -444,7 +459,7 @@ def _print_facts(job: JobDetails) -> None:
         "  ",
         (job.state.value, COLOURS[job.state.value]),
     )
-    metadata, triggered_by = _metadata(job)
+    metadata = job.metadata_text
     facts: list[tuple[str, Any]] = [
         ("queue", job.queue),
         ("priority", job.priority),
@@ -464,7 +479,7 @@ def _print_facts(job: JobDetails) -> None:
         ),
         ("worker", job.worker_id),
         ("tags", ", ".join(job.tags)),
-        ("triggered by", triggered_by and f"job {triggered_by}"),
+        ("triggered by", job.triggered_by and f"job {job.triggered_by}"),
         ("schedule", job.schedule and f"{job.schedule}, for {iso(job.scheduled_for)}"),
         ("ordering key", job.ordering_key),
         ("limit key", job.limit_key),

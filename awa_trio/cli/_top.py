@@ -7,7 +7,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from .. import Activity, Backlog, Client, DatabaseUnavailable, JobDetails, Latency, WorkerRow
@@ -36,10 +37,12 @@ from ._output import (
 from ._signals import until_signalled
 from ._workers import workers_table
 
-#: Lines of each table.
-QUEUES = 8
-WORKERS = 8
-FAILURES = 5
+#: Rows of each table, where there is room for them.
+MOST = 10
+
+#: Lines of the figures, and of what is around the three tables: a title, and a line between.
+FIGURES = 3
+AROUND = 6
 
 
 async def top(
@@ -69,7 +72,7 @@ async def top(
         if json:
             print_record(facts(look))
         else:
-            print_wide(_screen(look, ""))
+            print_wide(_screen(look, "", 100))
         return 0
 
     async def watch() -> None:
@@ -128,7 +131,7 @@ async def _watch(client: Client, interval: float, window: float) -> None:
                     look = await _look(client, window, look)
                 except DatabaseUnavailable as error:
                     problem = visible(str(error))
-                live.update(_screen(look, problem), refresh=True)
+                live.update(_screen(look, problem, out.size.height), refresh=True)
                 await trio.sleep(interval)
 
 
@@ -183,66 +186,104 @@ def _percentiles(latency: Latency | None) -> dict[str, float] | None:
     return None if latency is None else attrs.asdict(latency)
 
 
-def _screen(look: Look | None, problem: str) -> RenderableType:
+def _screen(look: Look | None, problem: str, lines: int) -> RenderableType:
+    """Return what is shown, in so many lines."""
     parts: list[RenderableType] = []
     if problem:
         parts += [Text(problem, style="bold red"), Text("")]
     if look is None:
         return Group(*parts)
     now = look.activity
-    alive = [worker for worker in look.workers if worker.alive]
-    running = sum(worker.running for worker in look.workers)
-    rate = Text.assemble(
-        ("completed ", "bright_black"),
-        (f"{now.completed_per_second:,.1f}/s", "green"),
-        ("   failed ", "bright_black"),
-        (f"{now.failed_per_second:,.1f}/s", "red" if now.failed else ""),
-        ("   enqueued ", "bright_black"),
-        "-" if look.enqueued is None else f"{look.enqueued:,.1f}/s",
-        ("   due ", "bright_black"),
-        f"{now.due:,}",
-        ("   running ", "bright_black"),
-        f"{running:,}",
-        ("   workers ", "bright_black"),
-        (f"{len(alive)}", "" if alive else "bold red"),
-    )
-    waits = Text.assemble(
-        ("pickup ", "bright_black"),
-        _took(now.pickup),
-        ("   run ", "bright_black"),
-        _took(now.run),
-        (f"   over {now.seconds:.3g} s, at {now.at:%H:%M:%S} UTC", "bright_black"),
-    )
-    parts += [rate, waits, Text("")]
-    if now.queues:
-        deepest = sorted(now.queues, key=lambda q: (-q.due, q.queue))[:QUEUES]
-        rows = [(cell(q.queue), f"{q.due:,}", _age(q)) for q in deepest]
-        parts += [table_of(("queue", "due", "oldest"), rows), Text("")]
-    if look.workers:
-        shown = sorted(look.workers, key=lambda w: (not w.alive, -w.running, w.id))[:WORKERS]
-        parts += [workers_table(shown, brief=True), Text("")]
-    else:
-        parts += [Text("no workers", style="yellow"), Text("")]
-    if now.failures:
-        parts.append(Text("latest failures", style="bold"))
-        parts += [_failure(job) for job in now.failures[:FAILURES]]
+    room = lines - len(parts) - FIGURES - AROUND
+    most = fit([len(now.queues), len(look.workers), len(now.failures)], room)
+    tables = [
+        _queues(now.queues, most[0]),
+        _workers(look.workers, most[1]),
+        _failures(now.failures, most[2]),
+    ]
+    parts += _figures(look)
+    for table in tables:
+        parts += [] if table is None else [Text(""), table]
     return Group(*parts)
 
 
-def _failure(job: JobDetails) -> Text:
-    return Text.assemble(
-        (f"  {ago(job.finalized_at):<12}", "bright_black"),
-        f"job {job.id}  ",
-        (visible(job.kind), "bold"),
-        "  ",
-        (visible(last_error(job)), "red"),
-        no_wrap=True,
-        overflow="ellipsis",
-    )
+def fit(wanted: Sequence[int], room: int) -> list[int]:
+    """Share out lines: to each what it wants, up to `MOST`, or as many as to the others."""
+    given = [0 for _ in wanted]
+    while room > 0 and (
+        hungry := [n for n, want in enumerate(wanted) if given[n] < min(want, MOST)]
+    ):
+        for n in hungry[:room]:
+            given[n] += 1
+        room -= len(hungry)
+    return given
 
 
-def _age(backlog: Backlog) -> str:
-    return "" if backlog.oldest is None else measured(backlog.oldest)
+def _figures(look: Look) -> list[Text]:
+    """What is so in all: lines that a terminal of 80 columns has room for."""
+    now = look.activity
+    alive = sum(worker.alive for worker in look.workers)
+    running = sum(worker.running for worker in look.workers)
+    enqueued = "-" if look.enqueued is None else f"{look.enqueued:,.1f}/s"
+    return [
+        _line(
+            ("completed", f"{now.completed_per_second:,.1f}/s", "green"),
+            ("failed", f"{now.failed_per_second:,.1f}/s", "red" if now.failed else ""),
+            ("enqueued", enqueued, ""),
+            (f"over {now.seconds:.3g} s, at", f"{now.at:%H:%M:%S} UTC", ""),
+        ),
+        _line(
+            ("due", f"{now.due:,}", ""),
+            ("running", f"{running:,}", ""),
+            ("workers", f"{alive:,}", "" if alive else "bold red"),
+        ),
+        _line(("pickup", _took(now.pickup), ""), ("run", _took(now.run), "")),
+    ]
+
+
+def _line(*facts: tuple[str, str, str]) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for number, (name, value, style) in enumerate(facts):
+        line.append(f"{'   ' if number else ''}{name} ", "bright_black").append(value, style)
+    return line
+
+
+def _queues(queues: Sequence[Backlog], most: int) -> RenderableType | None:
+    if not queues:
+        return None
+    deepest = sorted(queues, key=lambda q: (-q.due, q.queue))[:most]
+    ages = ["" if q.oldest is None else measured(q.oldest) for q in deepest]
+    rows = [(cell(q.queue), f"{q.due:,}", age) for q, age in zip(deepest, ages, strict=True)]
+    return _titled(table_of(("queue", "due", "oldest"), rows), 0, len(rows), len(queues))
+
+
+def _workers(workers: Sequence[WorkerRow], most: int) -> RenderableType | None:
+    if not workers:
+        return Text("no workers", style="yellow")
+    shown = sorted(workers, key=lambda w: (not w.alive, -w.running, w.id))[:most]
+    return _titled(workers_table(shown, brief=True), 1, len(shown), len(workers))
+
+
+def _failures(jobs: Sequence[JobDetails], most: int) -> RenderableType | None:
+    if not jobs:
+        return None
+    rows = [
+        (
+            str(job.id),
+            cell(job.kind),
+            ago(job.finalized_at),
+            Text(visible(last_error(job)), style="red", no_wrap=True, overflow="ellipsis"),
+        )
+        for job in jobs[:most]
+    ]
+    return table_of(("id", "failed last", "when", "last error"), rows)
+
+
+def _titled(table: Table, column: int, shown: int, every: int) -> Table:
+    """Say over a column of a table how many more there are."""
+    if shown < every:
+        table.columns[column].header = f"{table.columns[column].header} ({shown} of {every:,})"
+    return table
 
 
 def _took(latency: Latency | None) -> str:

@@ -37,8 +37,8 @@ def usage_problem(error: CycloptsError) -> str:
     """Return what is wrong with a command line, and how to mend it."""
     path = " ".join(error.command_chain or ())
     match error:
-        case MissingArgumentError(argument=Argument()):
-            return _missing(error, error.argument)
+        case MissingArgumentError(argument=Argument() as argument):
+            return _missing(error, argument)
         case UnknownOptionError():
             given = error.token.keyword or error.token.value
             known = [
@@ -47,12 +47,12 @@ def usage_problem(error: CycloptsError) -> str:
             return (
                 f"{given} is no option of {path}; {_hint(path, given.partition('=')[0], known)}"
             )
-        case CoercionError(argument=Argument(), token=Token()):
-            return f"{_given(error.argument, error.token)}: give {_wanted(error.argument)}"
-        case ValidationError(argument=Argument(tokens=[token, *_])):
-            wanted = _range(error.argument)
+        case CoercionError(argument=Argument() as argument, token=Token() as token):
+            return f"{_given(argument, token)}: give {_wanted(argument)}"
+        case ValidationError(argument=Argument(tokens=[token, *_]) as argument):
+            wanted = _range(argument)
             said = f"give {wanted}" if wanted else error.exception_message
-            return f"{_given(error.argument, token)}: {said}"
+            return f"{_given(argument, token)}: {said}"
         case UnknownCommandError(unused_tokens=[given, *_]):
             names = [name for name in error.app or () if not name.startswith("-")]
             what = "option" if given.startswith("-") else "command"
@@ -126,7 +126,7 @@ def _given(argument: Argument, token: Token) -> str:
 def _wanted(argument: Argument) -> str:
     """What is to be given for an argument, whatever was."""
     one = _sort(argument.hint)
-    if isinstance(one, enum.EnumMeta):
+    if isinstance(one, type) and issubclass(one, enum.Enum):
         return f"one of {', '.join(str(choice.value) for choice in one)}"
     return _SORTS.get(one, "something else")
 

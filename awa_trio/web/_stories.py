@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 
 import attrs
 
-from .. import JobDetails, TimelineEntry, TimelineEvent, UndecodableArgs
+from .. import JobDetails, TimelineEntry, TimelineEvent
 from ._words import headline
 
 #: How what happened looks; the words say it too.
@@ -68,12 +67,3 @@ def _guarded(entry: TimelineEntry, job: JobDetails) -> str:
         kind = "" if entry.error is None else headline(entry.error)
         return f"{said}: {kind}" if kind else said
     return entry.text
-
-
-def metadata_of(job: JobDetails) -> str:
-    """Return a job's metadata as JSON; as it was inserted, where Python will not read it."""
-    try:
-        found = job.metadata
-        return json.dumps(found, indent=2, ensure_ascii=False) if found else ""
-    except (UndecodableArgs, ValueError, RecursionError):
-        return (job.raw_metadata or b"").decode(errors="replace")

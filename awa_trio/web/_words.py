@@ -62,11 +62,11 @@ def rate(per_second: float) -> str:
     return f"{per_second:.3g}" if per_second >= 0.1 or per_second == 0 else f"{per_second:.2f}"
 
 
-def pretty(raw: bytes | None) -> str:
+def pretty(raw: bytes | str | None) -> str:
     """Return JSON with a line for each part; as it is, where Python will not read it."""
     if raw is None:
         return ""
-    text = raw.decode(errors="replace")
+    text = raw if isinstance(raw, str) else raw.decode(errors="replace")
     with suppress(ValueError, RecursionError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     if len(text) <= MOST_SHOWN:

@@ -21,6 +21,7 @@ import awa_trio as awa
 from awa_trio.cli import _demo
 from awa_trio.cli._main import run
 from awa_trio.cli._many import each
+from awa_trio.cli._top import fit
 from awa_trio.demo import Summary
 
 from . import test_cron
@@ -301,6 +302,42 @@ def test_many_are_asked_about_at_a_terminal(
 
 
 # ---- top
+
+
+@pytest.mark.parametrize(
+    ("wanted", "room", "given"),
+    [
+        ([3, 2, 1], 50, [3, 2, 1]),
+        ([99, 99, 99], 50, [10, 10, 10]),
+        ([99, 1, 99], 14, [7, 1, 6]),
+        ([99, 99, 99], 2, [1, 1, 0]),
+        ([99, 99, 99], -3, [0, 0, 0]),
+    ],
+)
+def test_the_tables_of_top_share_the_lines_there_are(
+    wanted: list[int], room: int, given: list[int]
+) -> None:
+    assert fit(wanted, room) == given
+
+
+def test_the_failures_in_top_stand_under_each_other(migrated: str, capsys: Capture) -> None:
+    ids = [enqueue(migrated, "k" * n, "{}") for n in (1, 30)]
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute("ALTER SEQUENCE awa.job_ids RESTART 1000000")
+        ids.append(enqueue(migrated, "quick", "{}"))
+        connection.execute(
+            "UPDATE awa.jobs SET state = 'failed', finalized_at = now(),"
+            " dead_letter = 'terminal_error', errors = %s",
+            [
+                json.dumps(
+                    [{"error": "boom", "attempt": 1, "at": "2026-01-01", "terminal": True}]
+                )
+            ],
+        )
+    assert run(["top", "--dsn", migrated]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith("boom")]
+    assert sorted(int(line.split()[0]) for line in lines) == ids
+    assert len({line.index("boom") for line in lines}) == 1
 
 
 @pytest.mark.parametrize("keys", [b"q", b"\x03"])

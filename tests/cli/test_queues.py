@@ -68,13 +68,13 @@ def test_settings_are_overridden_shown_and_reset(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["pause"], 2, "queues pause needs NAMES; see: awa-trio queues pause --help"),
+        (["pause"], 2, "NAME is missing"),
         (["override", "mail", "max_workers"], 2, "give NAME=VALUE"),
         (["override", "mail", "rate=1/2/3/4"], 2, "give NAME=VALUE"),
         (["override", "mail", "rate=0/1"], 2, "above 0"),
         (["override", "mail", "max_workers=0"], 2, "from 1 to 100,000"),
         (["override", "mail", "dead_letters=1"], 2, "this cannot be overridden"),
-        (["reset", "mail", "nothing"], 1, "this cannot be overridden"),
+        (["reset", "mail", "nothing"], 2, "this cannot be overridden"),
         (["pause", ""], 1, "1 to 200 characters"),
     ],
 )
