@@ -80,7 +80,7 @@ async def _run(workers: int, chaos: bool, dsn: str | None) -> Summary:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err) as bars:
+    with Progress(*columns, console=err, disable=not err.is_terminal) as bars:
         files = bars.add_task("A: files parsed", total=None)
         modules = bars.add_task("B: modules measured", total=None)
 

@@ -50,6 +50,9 @@ class Progress:
 
     files: int
     files_done: int
+    """Those all of whose stage A jobs have completed."""
+    scans: int
+    """Stage A jobs, so far."""
     modules: int
     modules_done: int
     failed: int
@@ -143,7 +146,7 @@ async def _run(
             await nursery.start(fleet.run)
             if chaos:
                 nursery.start_soon(fleet.kill_now_and_then)
-            while not _finished(progress := await _progress(connection, fleet)):
+            while not _finished(progress := await _progress(connection, fleet, len(files))):
                 watch(progress)
                 fleet.done = progress.files_done + progress.modules_done
                 await trio.sleep(0.1)
@@ -153,7 +156,7 @@ async def _run(
         expected = await trio.to_thread.run_sync(plain_result)
         return Summary(
             files=len(files),
-            scans=progress.files,
+            scans=progress.scans,
             modules=dict(await _all(connection, "SELECT name, size FROM demo_modules")),
             expected=expected,
             rows=dict(await _all(connection, ROWS)),
@@ -173,12 +176,14 @@ async def _all(connection: TrioConnection[Any], statement: Any) -> list[Any]:
     return await cursor.fetchall()
 
 
-async def _progress(connection: TrioConnection[Any], fleet: Fleet) -> Progress:
+async def _progress(connection: TrioConnection[Any], fleet: Fleet, files: int) -> Progress:
     counts = {kind: numbers for kind, *numbers in await _all(connection, COUNTS)}
-    files, files_done, files_failed = counts.get("scan_file", [0, 0, 0])
+    scans, scans_done, scans_failed = counts.get("scan_file", [0, 0, 0])
     modules, modules_done, modules_failed = counts.get("measure_module", [0, 0, 0])
-    failed = files_failed + modules_failed
-    return Progress(files, files_done, modules, modules_done, failed, fleet.killed)
+    # A job for the rest of a file is there from the moment that the one before completes.
+    files_done = scans_done - (scans - files)
+    failed = scans_failed + modules_failed
+    return Progress(files, files_done, scans, modules, modules_done, failed, fleet.killed)
 
 
 def _finished(progress: Progress) -> bool:

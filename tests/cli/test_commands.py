@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from awa_trio._app.schema import schema
+from awa_trio.cli import _demo
 from awa_trio.cli._main import run
+from awa_trio.demo import Progress as DemoProgress
+from awa_trio.demo import Summary
 from awa_trio.pg import TrioConnection
 
 from .pages import commands
@@ -1055,11 +1058,28 @@ def until_it_catches(pid: int, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("chaos", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_demos_numbers_match(dsn: str, chaos: bool) -> None:
-    arguments = ["demo", "--dsn", dsn, *(["--chaos"] if chaos else [])]
-    with cli(*arguments) as process:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, out + err
-    assert out.count("yes") == 4
-    assert "distinct modules" in out
-    assert ("workers were killed" in out) == chaos
+def test_the_demos_numbers_match(
+    dsn: str, chaos: bool, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[DemoProgress] = []
+    run_demo = _demo.run_demo
+
+    async def watched(*, watch: Callable[[DemoProgress], None], **options: Any) -> Summary:
+        def show(progress: DemoProgress) -> None:
+            shown.append(progress)
+            watch(progress)
+
+        return await run_demo(watch=show, **options)
+
+    monkeypatch.setattr(_demo, "run_demo", watched)
+    assert run(["demo", "--dsn", dsn, *(["--chaos"] if chaos else [])]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("yes") == 4
+    assert "distinct modules" in printed.out
+    assert ("workers were killed" in printed.out) == chaos
+    assert printed.err == ""
+    # What the bar counts are files, as the text does, and not the jobs that they take.
+    files = {progress.files for progress in shown}
+    assert files == {shown[-1].files_done}
+    assert f"\n{files.pop()} files in {shown[-1].scans} jobs" in printed.out
+    assert all(0 <= progress.files_done <= progress.files for progress in shown)
