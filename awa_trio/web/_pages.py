@@ -154,11 +154,11 @@ async def queue(site: Site, request: Request) -> Response:
 
 def settings_of(queue: QueueStatus) -> list[tuple[str, str, bool]]:
     """Return the settings of a queue by name, as text, and whether each is overridden."""
-    if queue.settings is None:
-        return [(name, setting(value), True) for name, value in queue.overrides.items()]
-    effective = attrs.asdict(queue.effective, recurse=False)
+    known = queue.overrides
+    if queue.settings is not None:
+        known = attrs.asdict(queue.effective, recurse=False)
     return [
-        (name, setting(value), name in queue.overrides) for name, value in effective.items()
+        (name, setting(name, value), name in queue.overrides) for name, value in known.items()
     ]
 
 

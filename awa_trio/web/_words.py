@@ -109,7 +109,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def setting(value: object) -> str:
+#: Settings of queues that are seconds.
+_SECONDS = frozenset({"deadline", "priority_ageing"})
+
+
+def setting(name: str, value: object) -> str:
     """Return the value of a setting as people say it."""
     if value is None:
         return "no limit"
@@ -118,4 +122,8 @@ def setting(value: object) -> str:
     if isinstance(value, Rate):
         per = "second" if value.per == 1 else f"{value.per:g} s"
         return f"{value.count:g} per {per}, {value.burst} at once"
-    return f"{value:,g}" if isinstance(value, (int, float)) else str(value)
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if name in _SECONDS:
+        return f"{value:,g} s" if value else "none"
+    return f"{value:,g}"

@@ -193,6 +193,16 @@ def test_no_page_is_wider_than_a_small_screen(migrated: str, browser: Browser) -
         # What is said in one cell stands together, beside its label.
         assert apart
         assert all(0 <= gap < 12 for gap in apart), apart
+        # A job takes two lines, and a finger that hits any place of them finds it.
+        tab.goto(where + "/jobs?state=scheduled")
+        box = tab.locator("tbody tr").bounding_box()
+        assert box is not None
+        assert box["height"] < 90
+        tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] - 5)
+        tab.wait_for_url(re.compile(r"/jobs/\d+$"))
+        tab.goto(where + "/dead-letters")
+        tab.click("[aria-label='Purge job 3…']")
+        tab.wait_for_url("**/dead-letters/3/purge")
         tab.close()
 
 

@@ -76,4 +76,6 @@ def test_what_is_shown_of_a_value_ends_somewhere() -> None:
      (Rate(10, burst=1), "10 per second, 1 at once"), (Rate(300, per=60, burst=9), "300 per 60 s, 9 at once")],
 )  # fmt: skip
 def test_settings(value: object, said: str) -> None:
-    assert words.setting(value) == said
+    assert words.setting("rate", value) == said
+    assert words.setting("deadline", 300.0) == "300 s"
+    assert words.setting("priority_ageing", 0) == "none"
