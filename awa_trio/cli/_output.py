@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -298,7 +299,7 @@ def print_wide(what: RenderableType) -> None:
     if out.is_terminal:
         _Output(highlight=False).print(what)
         return
-    console = _Output(width=200, highlight=False)
+    console = _Output(width=_WIDE, highlight=False)
     with console.capture() as printed:
         console.print(what)
     # Columns are filled up to their width, which nobody needs after the last.
@@ -321,23 +322,60 @@ _NUMBERS = frozenset(
     }
     | {"jobs, about", "size"}
 )
-_LONG = frozenset({"name", "kind", "queue", "queues", "last error"})
+#: Columns that may be longer than there is room for: those with names, and what gives way first.
+_NAMES = frozenset({"name", "kind", "queue", "queues", "duties", "failed last"})
+_REST = frozenset({"last error", "condition"})
+
+#: Of a pipe.
+_WIDE = 200
+
+#: Characters between columns; and of what gives way first, at least.
+_GAP = 2
+_LEAST = 12
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
-    """Return rows as a table."""
+    """Return rows as a table, as wide as the output at most."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
+    natural = [
+        max(cell_len(str(one)) for one in column) for column in zip(columns, *rows, strict=True)
+    ]
+    room = out.width if out.is_terminal else _WIDE
+    widths = dict(zip(columns, fitted(columns, natural, room), strict=True))
+    for name, width in widths.items():
+        justify: JustifyMethod = "right" if name in _NUMBERS else "left"
         table.add_column(
-            name,
-            justify="right" if name in _NUMBERS else "left",
-            overflow="ellipsis",
-            # What may be long gives way first; its cells do not wrap all the same.
-            no_wrap=name not in _LONG,
+            name, justify=justify, overflow="ellipsis", no_wrap=True, width=width or None
         )
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def fitted(columns: Sequence[str], natural: Sequence[int], room: int) -> list[int]:
+    """Return how wide columns are to be: what has an end is whole, names share what is left."""
+    widths = list(natural)
+    names = [n for n, name in enumerate(columns) if name in _NAMES]
+    rest = [n for n, name in enumerate(columns) if name in _REST]
+    room -= _GAP * (len(columns) - 1)
+    room -= sum(width for n, width in enumerate(natural) if n not in {*names, *rest})
+    least = sum(min(natural[n], _LEAST) for n in rest)
+    for n, width in zip(names, share([natural[n] for n in names], room - least), strict=True):
+        widths[n] = max(width, 1)
+        room -= widths[n]
+    for n in rest:
+        widths[n] = max(min(natural[n], room), 1)
+    return widths
+
+
+def share(wanted: Sequence[int], room: int) -> list[int]:
+    """Share out room, in whole parts: to each what it wants, or as much as to the others."""
+    given = [0 for _ in wanted]
+    while room > 0 and (hungry := [n for n, want in enumerate(wanted) if given[n] < want]):
+        for n in hungry[:room]:
+            given[n] += 1
+        room -= len(hungry)
+    return given
 
 
 def print_parts(parts: Sequence[StoragePart]) -> None:

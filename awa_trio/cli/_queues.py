@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json as jsons
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from .._times import measured
 from ._errors import UsageError
 from ._many import each
 from ._options import Dsn, Json, connect_once
-from ._output import COLOURS, cell, iso, print_record, print_table, say
+from ._output import COLOURS, cell, iso, note, print_record, print_table, say
 
 queues = App(
     name="queues", help="List, pause, drain and resume queues; override their settings."
@@ -58,7 +59,7 @@ async def show(name: Name, /, *, json: Json = False, dsn: Dsn = "") -> None:
 async def pause(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> int:
     """Let nothing of queues be claimed, on any worker. Running attempts go on."""
     return await _each(
-        names, dsn, json, lambda client, name: client.queues.pause(name), "paused"
+        names, dsn, json, lambda client, name: client.queues.pause(name), "is paused"
     )
 
 
@@ -85,14 +86,15 @@ async def drain(
             await client.queues.wait_until_empty(name)
         return new
 
-    return await _each(names, dsn, json, drain_one, "empty" if wait else "draining")
+    return await _each(names, dsn, json, drain_one, "is empty" if wait else "is draining")
 
 
 @queues.command
 async def resume(names: Names, /, *, json: Json = False, dsn: Dsn = "") -> int:
     """End the pause or the draining of queues."""
+    was = "was neither paused nor draining"
     return await _each(
-        names, dsn, json, lambda client, name: client.queues.resume(name), "resumed"
+        names, dsn, json, lambda client, name: client.queues.resume(name), "goes on", was
     )
 
 
@@ -102,15 +104,21 @@ async def _each(
     as_json: bool,
     act: Callable[[Client, str], Awaitable[bool]],
     became: str,
+    was: str | None = None,
 ) -> int:
     async with connect_once(dsn) as client:
+        known = [queue.name for queue in await client.queues.list()]
 
         async def one(name: str) -> None:
             new = await act(client, name)
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                note(f"queue {name} has no job, and no live worker serves it{hint}")
             if as_json:
                 _print([await client.queues.get(name)], as_json=True)
             else:
-                say(f"queue {name} is {became}", "" if new else ", as it was")
+                say(f"queue {name} {became if new else was or f'{became}, as it was'}")
 
         return await each(names, one)
 
@@ -233,17 +241,24 @@ def _print(found: Sequence[QueueStatus], *, as_json: bool) -> None:
 
 def _print_table(found: Sequence[QueueStatus]) -> None:
     states = ("available", "scheduled", "retryable", "running", "waiting_external")
+    said = [_said_of(queue) for queue in found]
+    some_said = any(said)
     print_table(
         "no queues",
-        ("queue", "", *(state.replace("_external", "") for state in states), "oldest"),
+        (
+            "queue",
+            *(["state"] if some_said else []),
+            *(state.replace("_external", "") for state in states),
+            "oldest",
+        ),
         [
             (
                 cell(queue.name),
-                _said_of(queue),
+                *([about] if some_said else []),
                 *(counted(queue.counts[JobState(state)]) for state in states),
                 "" if queue.oldest is None else measured(queue.oldest),
             )
-            for queue in found
+            for queue, about in zip(found, said, strict=True)
         ],
     )
 

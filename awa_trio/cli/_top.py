@@ -31,6 +31,7 @@ from ._output import (
     out,
     print_record,
     print_wide,
+    share,
     table_of,
     visible,
 )
@@ -195,7 +196,8 @@ def _screen(look: Look | None, problem: str, lines: int) -> RenderableType:
         return Group(*parts)
     now = look.activity
     room = lines - len(parts) - FIGURES - AROUND
-    most = fit([len(now.queues), len(look.workers), len(now.failures)], room)
+    sizes = [len(now.queues), len(look.workers), len(now.failures)]
+    most = share([min(size, MOST) for size in sizes], room)
     tables = [
         _queues(now.queues, most[0]),
         _workers(look.workers, most[1]),
@@ -205,18 +207,6 @@ def _screen(look: Look | None, problem: str, lines: int) -> RenderableType:
     for table in tables:
         parts += [] if table is None else [Text(""), table]
     return Group(*parts)
-
-
-def fit(wanted: Sequence[int], room: int) -> list[int]:
-    """Share out lines: to each what it wants, up to `MOST`, or as many as to the others."""
-    given = [0 for _ in wanted]
-    while room > 0 and (
-        hungry := [n for n, want in enumerate(wanted) if given[n] < min(want, MOST)]
-    ):
-        for n in hungry[:room]:
-            given[n] += 1
-        room -= len(hungry)
-    return given
 
 
 def _figures(look: Look) -> list[Text]:

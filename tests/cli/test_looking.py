@@ -21,7 +21,7 @@ import awa_trio as awa
 from awa_trio.cli import _demo
 from awa_trio.cli._main import run
 from awa_trio.cli._many import each
-from awa_trio.cli._top import fit
+from awa_trio.cli._output import fitted, share
 from awa_trio.demo import Summary
 
 from . import test_cron
@@ -308,16 +308,33 @@ def test_many_are_asked_about_at_a_terminal(
     ("wanted", "room", "given"),
     [
         ([3, 2, 1], 50, [3, 2, 1]),
-        ([99, 99, 99], 50, [10, 10, 10]),
+        ([99, 99, 99], 50, [17, 17, 16]),
         ([99, 1, 99], 14, [7, 1, 6]),
         ([99, 99, 99], 2, [1, 1, 0]),
         ([99, 99, 99], -3, [0, 0, 0]),
     ],
 )
-def test_the_tables_of_top_share_the_lines_there_are(
+def test_what_wants_room_shares_what_there_is(
     wanted: list[int], room: int, given: list[int]
 ) -> None:
-    assert fit(wanted, room) == given
+    assert share(wanted, room) == given
+
+
+@pytest.mark.parametrize(
+    ("natural", "room", "widths"),
+    [
+        ([3, 9, 12, 8, 60], 200, [3, 9, 12, 8, 60]),
+        ([3, 9, 12, 8, 60], 80, [3, 9, 12, 8, 40]),
+        ([3, 9, 200, 200, 60], 80, [3, 9, 24, 24, 12]),
+        ([3, 9, 200, 5, 0], 80, [3, 9, 55, 5, 1]),
+        ([9, 9, 200, 5, 60], 10, [9, 9, 1, 1, 1]),
+    ],
+)
+def test_names_and_errors_give_way_to_what_has_an_end(
+    natural: list[int], room: int, widths: list[int]
+) -> None:
+    columns = ("id", "state", "kind", "queue", "last error")
+    assert fitted(columns, natural, room) == widths
 
 
 def test_the_failures_in_top_stand_under_each_other(migrated: str, capsys: Capture) -> None:

@@ -32,6 +32,12 @@ def test_a_queue_is_paused_drained_and_resumed(capsys: Capture) -> None:
         "queue other is paused",
     ]
     assert said(capsys, "pause", "mail") == "queue mail is paused, as it was\n"
+    assert run(["queues", "pause", "mial"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "queue mial is paused\n"
+    assert "no live worker serves it; did you mean mail?" in printed.err
+    assert said(capsys, "resume", "mial") == "queue mial goes on\n"
+    assert said(capsys, "resume", "mial") == "queue mial was neither paused nor draining\n"
     assert said(capsys, "drain", "mail") == "queue mail is draining\n"
     row = next(line for line in said(capsys, "list").splitlines() if "mail" in line)
     assert row.split()[:4] == ["mail", "paused,", "draining", "1"]
