@@ -23,7 +23,7 @@ from awa_trio._app.schema import schema
 from awa_trio.cli import _demo
 from awa_trio.cli._main import run
 from awa_trio.demo import Progress as DemoProgress
-from awa_trio.demo import Summary
+from awa_trio.demo import Summary, run_demo
 from awa_trio.pg import TrioConnection
 
 from .pages import commands
@@ -1062,7 +1062,6 @@ def test_the_demos_numbers_match(
     dsn: str, chaos: bool, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[DemoProgress] = []
-    run_demo = _demo.run_demo
 
     async def watched(*, watch: Callable[[DemoProgress], None], **options: Any) -> Summary:
         def show(progress: DemoProgress) -> None:
