@@ -67,7 +67,9 @@ async def top(
     once
         Look once, and end. With --json it goes on otherwise, a line per look.
     """
-    if once or not (json or out.is_terminal):
+    # A dumb one cannot show what changes.
+    watchable = out.is_terminal and not out.is_dumb_terminal
+    if once or not (json or watchable):
         async with connect_once(dsn) as client:
             look = await _look(client, window, None)
         if json:

@@ -253,11 +253,13 @@ def test_many_of_an_unknown_kind_are_refused_and_the_rest_is_told(
     assert "registered for kind 'stranger'" in printed.err
 
 
-def at_a_terminal(arguments: list[str], dsn: str, until: str, keys: bytes) -> tuple[str, int]:
+def at_a_terminal(
+    arguments: list[str], dsn: str, until: str, keys: bytes, term: str = "xterm"
+) -> tuple[str, int]:
     """Run a command at a terminal of its own; type when it says something; what it showed."""
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
-    environment = {**os.environ, "AWA_DSN": dsn, "TERM": "xterm", "COLUMNS": "100"}
+    environment = {**os.environ, "AWA_DSN": dsn, "TERM": term, "COLUMNS": "100"}
     process = subprocess.Popen(
         [sys.executable, "-m", "awa_trio", *arguments],
         stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
@@ -366,6 +368,13 @@ def test_top_shows_what_happens_until_it_is_left(migrated: str, keys: bytes) -> 
     assert "Traceback" not in shown
     # It leaves the screen as it was.
     assert shown.rindex("\x1b[?1049l") > shown.rindex("no workers")
+
+
+def test_top_prints_once_on_a_terminal_that_can_only_print(migrated: str) -> None:
+    shown, code = at_a_terminal(["top"], migrated, "no workers", b"q", term="dumb")
+    assert code == 0
+    assert "completed 0.0/s" in shown
+    assert "\x1b" not in shown
 
 
 def test_top_prints_once_where_there_is_no_terminal(migrated: str, capsys: Capture) -> None:
