@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from awa_trio._pg.server_identity import find_identity
@@ -84,7 +85,7 @@ def pooler(server: str) -> Iterator[Pooler]:
         )
         log = (folder / "log").open("wb")
         process = subprocess.Popen(
-            [*identity.prefix, PROGRAM, "-q", str(config)],
+            [*identity.prefix, PROGRAM, str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -95,9 +96,13 @@ def pooler(server: str) -> Iterator[Pooler]:
             _await(made.dsn(server), process, folder / "log")
             yield made
         finally:
+            ended = process.poll()
             process.terminate()
             process.wait(20)
             log.close()
+            if ended is not None:
+                said = (folder / "log").read_text()
+                pytest.fail(f"pgbouncer ended by itself, with {ended}: {said[-2000:]}")
 
 
 def _await(dsn: str, process: subprocess.Popen[bytes], log: Path) -> None:
