@@ -558,4 +558,4 @@ def test_the_command_refuses_a_window_that_is_none(
     pytest.importorskip("hypercorn")
     serve = ["callbacks", "serve", "--secret", SECRET, "--dsn", migrated]
     assert run([*serve, "--window", window]) == 2
-    assert "Must be >= 0" in capsys.readouterr().err
+    assert "give a number, 0 at least" in capsys.readouterr().err
