@@ -5,6 +5,7 @@ Commands: `cli.test_looking`.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -117,6 +118,22 @@ def commands() -> list[tuple[str, list[str]]]:
                 example = re.sub(r"\bID\b", "1", command)
                 found.append((page.name, shlex.split(example, comments=True)))
     return found
+
+
+def test_tables_are_shown_with_the_columns_that_they_have() -> None:
+    columns = {
+        tuple(getattr(one, "value", None) for one in node.elts)
+        for source in (ROOT / "awa_trio" / "cli").glob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Tuple)
+    }
+    shown = [
+        (page.name, tuple(re.split(r" {2,}", heads)))
+        for page in PAGES
+        for heads in re.findall(r"^((?:id|name) {2,}\w.*)$", page.read_text(), re.MULTILINE)
+    ]
+    assert len(shown) >= 4
+    assert [one for one in shown if one[1] not in columns] == []
 
 
 def test_every_command_that_is_typed_or_mentioned_would_be_understood() -> None:
