@@ -14,6 +14,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Protocol
 
@@ -165,8 +166,8 @@ class Finalizer:
         """Seconds in which a settlement must commit."""
         self.latest = math.inf
         """When all must have, by Trio's clock."""
-        self._calls: set[trio.CancelScope] = set()
-        self._drained = trio.lowlevel.ParkingLot()
+        self._cuts: set[trio.CancelScope] = set()
+        """Around each call, and each pause between two."""
 
     @property
     def backlog(self) -> int:
@@ -177,7 +178,7 @@ class Finalizer:
         """Settle this soon. Never blocks: an attempt that is being cancelled can still submit."""
         entry.deadline = min(trio.current_time() + self._time, self.latest)
         self._open.add(entry)
-        if self._ended.is_set():
+        if self._closing:
             self._give_up([entry], _NO_MORE)
             return
         if self._contended and not self._contended.isdisjoint(entry.keys):
@@ -191,12 +192,11 @@ class Finalizer:
 
     async def settle(self, entries: Sequence[Entry]) -> None:
         """Settle these, and wait until each has been answered or given up."""
+        answers = [_answer_to(entry) for entry in entries]
         for entry in entries:
-            entry.answered = trio.Event()
             self.submit(entry)
-        for entry in entries:
-            assert entry.answered is not None
-            await entry.answered.wait()
+        for answer in answers:
+            await answer.wait()
 
     @property
     def full(self) -> bool:
@@ -219,21 +219,22 @@ class Finalizer:
         limit = trio.current_time() + self._time
         for entry in self._open:
             entry.deadline = min(entry.deadline, limit)
-        for call in self._calls:
-            call.deadline = min(call.deadline, limit)
+        for cut in self._cuts:
+            cut.deadline = min(cut.deadline, limit)
 
     def end_within(self, seconds: float) -> None:
         """Let all settlements together have ``seconds`` from now on, whenever they are submitted."""
-        self.latest = trio.current_time() + seconds
         self.hurry(seconds)
+        self.latest = trio.current_time() + self._time
 
     async def drained(self) -> None:
-        """Wait until everything submitted has been answered or given up."""
-        while self.backlog:
-            await self._drained.park()
+        """Wait until everything submitted so far has been answered or given up."""
+        # Not for what comes meanwhile: rescue and reconciliation may submit without end.
+        for answer in [_answer_to(entry) for entry in self._open]:
+            await answer.wait()
 
     def close(self) -> None:
-        """Let `run` return once everything submitted has been answered or given up."""
+        """Take no more, and let `run` return once what there is has been answered or given up."""
         self._closing = True
         self._end_if_done()
 
@@ -249,7 +250,7 @@ class Finalizer:
                 nursery.cancel_scope.cancel()
         finally:
             # Also by a bug: whoever waits for answers must get some.
-            self._ended.set()
+            self.close()
             if self._open:
                 self._give_up(list(self._open), _NO_MORE)
 
@@ -278,9 +279,7 @@ class Finalizer:
         self._open.discard(entry)
         if entry.answered is not None:
             entry.answered.set()
-        if not self._open:
-            self._drained.unpark_all()
-            self._end_if_done()
+        self._end_if_done()
 
     def _take(self) -> list[Entry]:
         """The next set: of one worker, because a fenced one fails as a whole."""
@@ -347,7 +346,8 @@ class Finalizer:
                     pause,
                     extra=_about(entries),
                 )
-                await trio.sleep(pause * self._random.uniform(0.75, 1.25))
+                with self._cut_at(entries[-1].deadline):
+                    await trio.sleep(pause * self._random.uniform(0.75, 1.25))
                 continue
             except StoreError as error:
                 await self._isolate(entries, error)
@@ -360,22 +360,31 @@ class Finalizer:
 
     async def _settle(self, entries: Sequence[Entry], patience: float) -> list[Settled]:
         asked = trio.current_time()
-        limit = min(asked + min(self._timings.call_timeout, self._time), self.latest)
-        with trio.fail_at(limit) as call:
-            self._calls.add(call)
-            try:
-                answers = await self._store.settle(
-                    [entry.plan for entry in entries],
-                    worker=entries[0].worker_id,
-                    patience=patience,
-                    notify=self._clerk.worth_telling(entries),
-                )
-            finally:
-                self._calls.discard(call)
+        answers: list[Settled] | None = None
+        # The last of a set was submitted last, and has the longest time.
+        with self._cut_at(min(asked + self._timings.call_timeout, entries[-1].deadline)):
+            answers = await self._store.settle(
+                [entry.plan for entry in entries],
+                worker=entries[0].worker_id,
+                patience=patience,
+                notify=self._clerk.worth_telling(entries),
+            )
+        if answers is None:
+            raise trio.TooSlowError
         if self._observers is not None:
             seconds = trio.current_time() - asked
             self._observers.tell(Finalized(entries[0].worker_id, len(entries), seconds))
         return answers
+
+    @contextmanager
+    def _cut_at(self, deadline: float) -> Iterator[None]:
+        """Cut what a block awaits at a moment, or before if all has to be done before."""
+        with trio.CancelScope(deadline=deadline) as cut:
+            self._cuts.add(cut)
+            try:
+                yield
+            finally:
+                self._cuts.discard(cut)
 
     def _in_time(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         now = trio.current_time()
@@ -430,6 +439,13 @@ class Finalizer:
         else:
             entry.plan = plan
             await self._flush(entries)
+
+
+def _answer_to(entry: Entry) -> trio.Event:
+    """What is set when an entry is answered."""
+    if entry.answered is None:
+        entry.answered = trio.Event()
+    return entry.answered
 
 
 def _about(entries: Sequence[Entry]) -> dict[str, Any]:

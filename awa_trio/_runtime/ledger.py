@@ -67,8 +67,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("awa_trio.worker")
 
-#: Seconds between two comparisons with the rows, at least.
-RECONCILE_PAUSE = 0.02
+#: Seconds between two comparisons with the rows, at least; doubled up to the second each time
+#: that something could not be settled, or a database that refuses it would be asked without end.
+RECONCILE_PAUSES = (0.02, 1.0)
 
 #: Seconds between two notifications for work that this worker may do itself.
 TELL_EVERY = 0.05
@@ -526,15 +527,20 @@ class Ledger:
 
     async def reconcile(self, life: Life) -> None:
         """Compare with the rows, every so often and whenever an answer was lost; until cancelled."""
+        shortest, longest = RECONCILE_PAUSES
+        pause = shortest
         while True:
             with trio.move_on_after(self._timings.reconcile_interval):
                 await self._uncertain.wait()
             # Before the rows are read: what is heard meanwhile may not be in them.
             self._uncertain = trio.Event()
+            given_up = self.counts.given_up
             if life.id is not None:
                 await self.reconcile_once(life.id)
+            failed = self.counts.given_up > given_up
+            pause = min(2 * pause, longest) if failed else shortest
             # However often it is asked for.
-            await trio.sleep(RECONCILE_PAUSE)
+            await trio.sleep(pause)
 
     async def reconcile_once(self, worker_id: int) -> None:
         """Hand back attempts that only the rows know; cut those that only the ledger knows."""

@@ -103,8 +103,9 @@ class Upkeep:
 
     async def rescue(self) -> None:
         """Take over what is lost: attempts of dead workers, overdue ones, callbacks not answered."""
-        lost: list[LostJob] | None = None
-        while lost is None or len(lost) == MOST_JOBS:
+        seen: set[int] = set()
+        more = True
+        while more:
             with trio.fail_after(self._timings.call_timeout):
                 lost = await self._store.rescue(
                     MOST_JOBS,
@@ -120,6 +121,10 @@ class Upkeep:
                     entries.append(Entry(plan, worker_id=None, rescued=found.reason))
             self.rescued += sum(found.token is None for found in lost)
             await self._finalizer.settle(entries)
+            # One that is found again could not be settled: it has time until the next round.
+            ids = {found.job.id for found in lost}
+            more = len(lost) == MOST_JOBS and seen.isdisjoint(ids)
+            seen |= ids
 
     def _plan(self, found: LostJob) -> Plan | None:
         if found.token is None:

@@ -48,7 +48,8 @@ logger = logging.getLogger("awa_trio.worker")
 #: Seconds that settlements may still take once the worker was told "now".
 LAST_WORDS = 5.0
 
-#: Seconds to hand back what was given up. A database that answers takes a few milliseconds.
+#: Seconds to hand back what was given up, and then to unregister. A database that answers
+#: takes a few milliseconds.
 HAND_BACK = 2.0
 
 #: The shortest and the longest pause before a service that failed is started again.
@@ -373,9 +374,11 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """Leave no row marked as ours. Where that fails, rescue does it."""
-        await self._parts.finalizer.drained()  # Each settlement has a deadline of its own.
-        self._parts.finalizer.end_within(HAND_BACK)
-        with trio.move_on_at(self._parts.finalizer.latest):
+        finalizer = self._parts.finalizer
+        finalizer.end_within(self._timings.finalize_deadline)
+        await finalizer.drained()
+        finalizer.end_within(HAND_BACK)
+        with trio.move_on_at(finalizer.latest):
             try:
                 if self._parts.life.id is not None:
                     await self._parts.ledger.reconcile_once(self._parts.life.id)
@@ -385,7 +388,8 @@ class Worker:
     async def _unregister(self) -> None:
         worker_id = self._parts.life.id
         try:
-            await self._parts.life.end()
+            with trio.fail_after(HAND_BACK):
+                await self._parts.life.end()
         except (StoreError, trio.TooSlowError) as error:
             logger.warning("could not unregister: %s; the lease will run out", said(error))
         if worker_id is not None and self._observers is not None:
