@@ -41,6 +41,9 @@ class QueueOverrides(TypedDict, total=False):
 
 OVERRIDABLE = tuple(QueueOverrides.__annotations__)
 
+#: Settings that all workers share: those of the one that started last hold.
+SHARED = ("rate", "max_per_key", "rate_per_key")
+
 _RATES = frozenset({"rate", "worker_rate", "rate_per_key"})
 
 
@@ -125,6 +128,11 @@ def read_settings(kept: Mapping[str, Any]) -> dict[str, Any]:
                 rate = name in _RATES and value is not None
                 found[name] = _checked(name, Rate.from_json(value) if rate else value)
     return found
+
+
+def settings_from_json(kept: Mapping[str, Any]) -> QueueSettings:
+    """Return a queue's settings from JSON, with defaults for what `read_settings` leaves out."""
+    return overridden(QueueSettings(), read_settings(kept))
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -5,14 +5,17 @@ Pauses, and limits of all workers together, are not its business: each claim obe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 import trio
 
-from .._core.queues import overridden, read_settings, settings_to_json
+from .._core.queues import SHARED, overridden, read_settings, settings_to_json
 from .._core.settings import QueueSettings, Timings
 from .._seam.protocol import Flow
 from .dispatch import Dispatcher
+
+logger = logging.getLogger("awa_trio.worker")
 
 #: How much rarer it looks while notifications are heard. One that is lost is lost with its
 #: connection, and whoever connects again looks at once.
@@ -61,9 +64,29 @@ class Steering:
         """
         with trio.fail_after(self._timings.call_timeout):
             if self._declared:
+                before = await self._store.list_queues(list(self._declared), 1)
                 settings = {name: settings_to_json(s) for name, s in self._declared.items()}
                 await self._store.declare_queues(settings)
+                for queue in before:
+                    if queue.settings is not None:
+                        self._say_replaced(queue.name, queue.settings)
         await self._look()
+
+    def _say_replaced(self, queue: str, before: QueueSettings) -> None:
+        """Say which limits of all workers are others now: two apps may undo each other's."""
+        now = self._declared[queue]
+        changes = [
+            f"{name} was {was} and is {getattr(now, name)}"
+            for name in SHARED
+            if (was := getattr(before, name)) != getattr(now, name)
+        ]
+        if changes:
+            logger.warning(
+                "queue %s: %s, on all workers, as this worker's app declares it; an older release,"
+                " or another app on this database, declared the other",
+                queue,
+                ", ".join(changes),
+            )
 
     async def run(self) -> None:
         """Look at what is said, when told and every so often; until cancelled."""

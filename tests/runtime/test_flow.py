@@ -215,10 +215,52 @@ async def test_a_running_worker_obeys_overrides_and_pauses(listen: bool) -> None
         assert starts.running["mail"] == 7
 
 
+async def test_an_override_holds_in_the_next_life_of_a_worker_that_was_fenced() -> None:
+    """Also one that was made while it was between two lives."""
+    starts = Starts(seconds=10_000)
+    rig = rig_of(starts, mail={"max_workers": 2})
+    for n in range(12):
+        await rig.enqueue(n, queue="mail")
+    async with rig.working(listen=False, grace=0) as worker:
+        await until(starts, 2)
+        first = worker.id
+        assert first is not None
+        await rig.store.unregister(first)  # as whoever presumes it dead does
+        await rig.client.queues.override("mail", max_workers=5)
+        await trio.sleep(60)
+        assert worker.id != first
+        assert (worker.statistics().lives, worker.statistics().running) == (2, 5)
+
+
+async def test_limits_that_replace_those_of_another_app_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = rig_of(Starts(), mail={"rate": 5, "max_workers": 10})
+    second = rig_of(Starts(), mail={"rate": 10, "max_per_key": 3, "max_workers": 20})
+    second.client = awa.Client(first.client._backend, second.app)
+
+    async def said_by(rig: Rig) -> list[str]:
+        caplog.clear()
+        async with rig.working():
+            await trio.sleep(1)
+        return [r.message for r in caplog.records if r.levelname == "WARNING"]
+
+    assert await said_by(first) == []
+    assert await said_by(first) == []
+    [told] = await said_by(second)
+    assert "queue mail" in told
+    assert "max_per_key was None and is 3" in told
+    assert "rate was Rate(count=5.0" in told
+    assert "max_workers" not in told, "each worker has its own"
+    assert await said_by(second) == []
+    assert len(await said_by(first)) == 1
+
+
 async def test_overrides_that_make_no_sense_are_left_out() -> None:
     starts = Starts()
     rig = rig_of(starts, mail={})
     await rig.store.override_queue("mail", {"max_workers": -1, "of the future": 1}, [])
+    await rig.store.declare_queues({"mail": {"min_workers": 100, "of the future": 1}})
     async with rig.working():
         await rig.enqueue(queue="mail")
         await until(starts, 1)

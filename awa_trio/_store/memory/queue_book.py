@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from ..._core.job import HELD, JobDetails
-from ..._core.queues import LIVE, QueueStatus, overridden, read_settings
+from ..._core.queues import LIVE, QueueStatus, overridden, read_settings, settings_from_json
 from ..._core.rates import Bucket, seconds_to, take, tokens, whole
 from ..._core.settings import QueueSettings
 
@@ -28,8 +28,9 @@ class _Queue:
     @property
     def effective(self) -> QueueSettings:
         """Those of the app that were declared, with the overrides."""
-        settings = QueueSettings(**read_settings(self.settings or {}))
-        return overridden(settings, read_settings(self.overrides))
+        return overridden(
+            settings_from_json(self.settings or {}), read_settings(self.overrides)
+        )
 
 
 class QueueBook:
@@ -100,9 +101,7 @@ class QueueBook:
             oldest=(now - min(due)).total_seconds() if due else None,
             paused_at=found.paused_at,
             draining_since=found.draining_since,
-            settings=None
-            if found.settings is None
-            else QueueSettings(**read_settings(found.settings)),
+            settings=None if found.settings is None else settings_from_json(found.settings),
             overrides=read_settings(found.overrides),
         )
 

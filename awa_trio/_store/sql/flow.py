@@ -9,8 +9,7 @@ from typing import Any, cast
 from psycopg.types.numeric import Int4
 
 from ..._core.instants import instant
-from ..._core.queues import LIVE, QueueStatus, read_settings
-from ..._core.settings import QueueSettings
+from ..._core.queues import LIVE, QueueStatus, read_settings, settings_from_json
 from ..._pg import arrays
 from .calls import Calls, call
 
@@ -69,8 +68,6 @@ def _status(row: Sequence[Any]) -> QueueStatus:
         oldest=oldest,
         paused_at=None if paused_at is None else instant(paused_at),
         draining_since=None if draining_since is None else instant(draining_since),
-        settings=None
-        if settings is None
-        else QueueSettings(**read_settings(json.loads(settings))),
+        settings=None if settings is None else settings_from_json(json.loads(settings)),
         overrides=read_settings(json.loads(overrides)),
     )
