@@ -356,9 +356,18 @@ def cron(expression: object, timezone: object = "UTC") -> Cron:
     return rule
 
 
+#: Names in a machine's folder of zones that are no zone's.
+_OF_THE_MACHINE = ("localtime", "posixrules")
+
+
 def _zone(name: object) -> ZoneInfo:
     check_string("timezone", name, most=200, error=ConfigurationError)
     assert isinstance(name, str)
+    if name in _OF_THE_MACHINE:
+        raise ConfigurationError(
+            f"timezone {name!r}: this is another on each machine, and any worker may fire; give an"
+            " IANA name, such as 'Europe/Paris'"
+        )
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:

@@ -358,6 +358,7 @@ def test_a_day_that_is_rare_is_found() -> None:
         "../etc/passwd",
         "/etc/passwd",
         "Mars/Olympus",
+        "localtime",
         "Europe/Paris\n",
         "\x00",
         ".",

@@ -200,9 +200,12 @@ async def test_apps_that_share_a_database_each_have_a_leader() -> None:
         assert max(late) < timedelta(seconds=1)
 
 
-async def test_another_expression_begins_anew_and_old_workers_are_no_harm() -> None:
-    client = memory_client(old := app_with(cron("*/10 * * * *", name="s", missed="catch_up")))
-    new = app_with(cron("5-55/10 * * * *", name="s", missed="catch_up"))
+@pytest.mark.parametrize("missed", awa.MissedFires)
+async def test_another_expression_begins_anew_and_old_workers_are_no_harm(
+    missed: awa.MissedFires,
+) -> None:
+    client = memory_client(old := app_with(cron("*/10 * * * *", name="s", missed=missed)))
+    new = app_with(cron("5-55/10 * * * *", name="s", missed=missed))
     async with working(old, client):
         await trio.sleep(1.1 * UNIT)
     await trio.sleep(5.5 * UNIT)
@@ -248,10 +251,11 @@ async def test_one_that_is_removed_while_a_worker_has_it_comes_back_as_new() -> 
     assert units_of(await fired(client)) == [1, 2]
 
 
-async def test_a_paused_schedule_fires_by_hand_only_and_goes_on_from_when_it_is_resumed() -> (
-    None
-):
-    client = memory_client(app := app_with(cron("*/10 * * * *", name="s", missed="catch_up")))
+@pytest.mark.parametrize("missed", awa.MissedFires)
+async def test_a_paused_schedule_fires_by_hand_only_and_goes_on_from_when_it_is_resumed(
+    missed: awa.MissedFires,
+) -> None:
+    client = memory_client(app := app_with(cron("*/10 * * * *", name="s", missed=missed)))
     async with working(app, client):
         await trio.sleep(1.1 * UNIT)
         await client.cron.pause("s")

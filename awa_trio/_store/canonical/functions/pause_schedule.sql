@@ -3,8 +3,8 @@
 --   schedule  text     its name
 --   paused    boolean  whether it is to be paused
 --
--- Returns whether there is such a schedule. What has passed while it was paused is dealt
--- with when it goes on.
+-- Returns whether there is such a schedule. It goes on with what comes then: nothing that has
+-- passed by that moment is fired for.
 --
 -- Locks: the schedule's row.
 CREATE OR REPLACE FUNCTION awa.pause_schedule(schedule text, paused boolean) RETURNS boolean
