@@ -339,11 +339,11 @@ def test_names_and_errors_give_way_to_what_has_an_end(
     assert fitted(columns, natural, room) == widths
 
 
-def test_the_failures_in_top_stand_under_each_other(migrated: str, capsys: Capture) -> None:
-    ids = [enqueue(migrated, "k" * n, "{}") for n in (1, 30)]
-    with psycopg.connect(migrated, autocommit=True) as connection:
+def test_the_failures_in_top_stand_under_each_other(canonical: str, capsys: Capture) -> None:
+    ids = [enqueue(canonical, "k" * n, "{}") for n in (1, 30)]
+    with psycopg.connect(canonical, autocommit=True) as connection:
         connection.execute("ALTER SEQUENCE awa.job_ids RESTART 1000000")
-        ids.append(enqueue(migrated, "quick", "{}"))
+        ids.append(enqueue(canonical, "quick", "{}"))
         connection.execute(
             "UPDATE awa.jobs SET state = 'failed', finalized_at = now(),"
             " dead_letter = 'terminal_error', errors = %s",
@@ -353,7 +353,7 @@ def test_the_failures_in_top_stand_under_each_other(migrated: str, capsys: Captu
                 )
             ],
         )
-    assert run(["top", "--dsn", migrated]) == 0
+    assert run(["top", "--dsn", canonical]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith("boom")]
     assert sorted(int(line.split()[0]) for line in lines) == ids
     assert len({line.index("boom") for line in lines}) == 1
