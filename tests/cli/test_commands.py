@@ -494,7 +494,7 @@ def test_nothing_in_a_job_reaches_the_terminal_as_a_command(
 def test_whatever_sql_inserted_is_printed(migrated: str, capsys: Capture, value: str) -> None:
     with psycopg.connect(migrated, autocommit=True) as connection:
         connection.execute(
-            "SELECT awa.enqueue('k', %s, metadata => %s)",
+            "SELECT awa.enqueue('k', %s, metadata => %s, ordering_key => 'a row')",
             [value, "{}" if "u0000" in value else value],
         )
         connection.execute("UPDATE awa.jobs SET output = %s", [value])
