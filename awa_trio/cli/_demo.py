@@ -12,7 +12,7 @@ from .._times import measured
 from ..demo import Progress as DemoProgress
 from ..demo import Summary, run_demo
 from ._options import Json
-from ._output import err, out, print_record, say
+from ._output import drawn, err, out, print_record, say
 from ._signals import until_signalled
 
 #: Each takes a processor, and some ten connections: many more than that are a slip.
@@ -80,7 +80,7 @@ async def _run(workers: int, chaos: bool, dsn: str | None) -> Summary:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, disable=not err.is_terminal) as bars:
+    with drawn(Progress(*columns, console=err)) as bars:
         files = bars.add_task("A: files parsed", total=None)
         modules = bars.add_task("B: modules measured", total=None)
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .. import AwaError, DatabaseUnavailable
 from ._errors import UsageError
 from ._exits import FAILED, OK
-from ._output import err, note, print_record, problem, say
+from ._output import drawn, err, note, print_record, problem, say
 from ._signals import until_signalled
 
 #: Counting further would take longer than it is worth: "at least a million" says enough.
@@ -129,7 +129,7 @@ async def sweep(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+    with drawn(Progress(*columns, console=err, transient=True)) as bars:
         bar = bars.add_task(past, total=found)
 
         def watch(number: int) -> None:

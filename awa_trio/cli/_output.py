@@ -11,9 +11,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
@@ -26,6 +27,9 @@ from .. import (
     TimelineEntry,
     _times,
 )
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class _Output(Console):
@@ -81,6 +85,15 @@ def problem(message: str) -> None:
 def note(message: str) -> None:
     """Print how a command goes on, beside its output."""
     err.print(Text(visible(message)))
+
+
+@contextmanager
+def drawn(bars: Progress) -> Iterator[Progress]:
+    """Draw progress bars while a block runs, where somebody looks: on a terminal."""
+    bars.disable = not bars.console.is_terminal
+    # Not entered where it is disabled: some releases of rich print a line all the same.
+    with nullcontext() if bars.disable else bars:
+        yield bars
 
 
 def say(*parts: str | tuple[str, str]) -> None:
