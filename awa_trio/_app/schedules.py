@@ -9,11 +9,11 @@ from typing import NoReturn, final
 from .._core.arguments import check_string
 from .._core.errors import ConfigurationError, InvalidRequest, ScheduleNotFound
 from .._core.job import PreparedInsert
-from .._core.naming import nearest
 from .._core.request import MAX_NAME
 from .._core.schedules import Fire, ScheduleRow
 from .._seam.protocol import Scheduling
 from .._seam.values import Enqueued
+from .._slips import nearest
 from .app import App, registry_of
 from .calls import public_errors
 

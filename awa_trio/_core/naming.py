@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 
@@ -53,10 +52,3 @@ def about(job: Named, worker_id: int | None = None) -> dict[str, Any]:
         "attempt": job.attempt,
         "worker_id": worker_id,
     }
-
-
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
-    """Return the names that somebody may have meant, the likeliest first; often none."""
-    import difflib  # Of no use to a program without a slip.
-
-    return difflib.get_close_matches(name, list(known), cutoff=cutoff)

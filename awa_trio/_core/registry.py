@@ -12,12 +12,12 @@ from typing import Any
 
 import attrs
 
+from .._slips import nearest
 from .backoff import Backoff
 from .codec import Codec
 from .errors import ConfigurationError, InvalidRequest, UndecodableArgs, UnknownKind
 from .job import SCHEDULE, SCHEDULED_FOR, PreparedInsert
 from .kinds import kind_of
-from .naming import nearest
 from .plan import FollowUpSpec, Outcome
 from .request import (
     EnqueueOptions,

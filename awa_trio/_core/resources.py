@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
+from .._slips import nearest
 from .errors import ConfigurationError
-from .naming import name_of_function, nearest
+from .naming import name_of_function
 from .shapes import spell
 
 if TYPE_CHECKING:

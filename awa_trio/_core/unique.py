@@ -17,10 +17,10 @@ from typing import Any
 
 import attrs
 
+from .._slips import nearest
 from .errors import InvalidRequest
 from .job import DEFAULT_UNIQUE_STATES
 from .jsontext import MAX_INT, MIN_INT, canonical, name_of
-from .naming import nearest
 
 
 def _flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:

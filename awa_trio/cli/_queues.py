@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json as jsons
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from .. import Client, ConfigurationError, JobState, QueueStatus, Rate
 from .._counts import counted
+from .._slips import nearest
 from .._times import measured
 from ._errors import UsageError
 from ._many import each
@@ -107,12 +107,17 @@ async def _each(
     was: str | None = None,
 ) -> int:
     async with connect_once(dsn) as client:
-        known = [queue.name for queue in await client.queues.list()]
+        known: list[str] | None = None
 
         async def one(name: str) -> None:
+            nonlocal known
+            # Before it is known for what is done to it. Reading all queues counts what is in
+            # them: only where the first seems to be a slip.
+            if known is None and not _heard_of(await client.queues.get(name)):
+                known = [queue.name for queue in await client.queues.list()]
             new = await act(client, name)
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
+            if known is not None and name not in known:
+                close = nearest(name, known)
                 hint = f"; did you mean {close[0]}?" if close else ""
                 note(f"queue {name} has no job, and no live worker serves it{hint}")
             if as_json:
@@ -121,6 +126,12 @@ async def _each(
                 say(f"queue {name} {became if new else was or f'{became}, as it was'}")
 
         return await each(names, one)
+
+
+def _heard_of(queue: QueueStatus) -> bool:
+    """Whether something is in a queue, or was said of it."""
+    said = queue.paused or queue.draining or queue.settings or queue.overrides
+    return bool(said or any(queue.counts.values()))
 
 
 @queues.command

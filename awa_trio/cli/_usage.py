@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import typing
 from collections.abc import Iterable
@@ -21,6 +20,8 @@ from cyclopts import (
     ValidationError,
 )
 from cyclopts.validators import Number
+
+from .._slips import nearest
 
 PROGRAM = "awa-trio"
 
@@ -112,7 +113,7 @@ def _arguments(error: CycloptsError) -> list[Argument]:
 
 
 def _hint(path: str, given: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
+    close = nearest(given, known)
     every = " ".join(filter(None, [PROGRAM, path, "--help"]))
     return f"did you mean {close[0]}?" if close else f"{every} has all"
 
